@@ -1,0 +1,72 @@
+# Each word is all that is needed on a fresh machine with python3 (and its venv module) and make.
+#   make chat     install into .venv and start the chat;  make chat ARGS="--demo"
+#   make test     all tests;  make test ARGS="tests/llm -k retry"
+#   make check    what CI runs: format, lint, types, tests
+# Another Python (3.11 or newer):  make chat PYTHON=python3.12
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help chat test check lint type bench fmt clean FORCE
+
+help:
+	@sed -n 's/^#   //p' Makefile
+	@echo 'others: lint type fmt bench clean'
+
+# Stamps make the second start quick. The environment is made anew when another PYTHON is asked for.
+ifneq ($(origin PYTHON),file)
+ifneq ($(PYTHON),$(shell cat $(VENV)/.python 2>/dev/null))
+$(VENV)/.python: FORCE
+endif
+endif
+
+FORCE:
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo 'Python 3.11 or newer is needed; "$(PYTHON)" is missing or older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)'; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo 'Python has no venv module. On Debian or Ubuntu: sudo apt-get install python3-venv'; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV)
+	@echo '$(PYTHON)' >$@
+
+$(VENV)/.base: $(VENV)/.python pyproject.toml
+	@echo 'Installing into $(VENV) …'
+	@$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.python pyproject.toml
+	@echo 'Installing the development tools into $(VENV) …'
+	@$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/.base
+
+chat: $(VENV)/.base
+	@$(BIN)/python agentmain.py $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint type
+	$(MAKE) test
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+type: $(VENV)/.dev
+	$(BIN)/mypy
+
+fmt: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
