@@ -1,0 +1,442 @@
+"""Configuration from config.toml, mykey.py, mykey.json and the environment into typed settings (docs/CONFIG.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from .errors import ConfigError
+
+# What a bare session talks to when neither its settings nor the environment say so.
+DEFAULTS = {
+    "anthropic": {"base_url": "https://api.anthropic.com", "model": "claude-sonnet-4-5"},
+    "openai": {"base_url": "https://api.openai.com/v1", "model": "gpt-5-mini"},
+}
+KINDS = ("claude", "oai", "native_claude", "native_oai", "mixin")
+APIS = {"anthropic": "native_claude", "chat": "native_oai", "responses": "native_oai"}
+ALIASES = {
+    "apikey": "api_key",
+    "apibase": "base_url",
+    "api_base": "base_url",
+    "timeout": "connect_timeout",
+    "llm_nos": "members",
+    "models": "members",
+}
+IGNORED = {
+    "base_delay",
+    "type",
+    "kind",
+    "api",
+    "api_mode",
+    "native",
+    "extra_sys_prompt_file",
+}  # read elsewhere, or by the original only
+COMMAND_TIMEOUT = 20  # seconds for a `cmd:` key
+
+
+@dataclass(slots=True)
+class Model:
+    """One entry of the list of models; docs/CONFIG.md says what each key means. Times in seconds."""
+
+    kind: str
+    api: str
+    name: str
+    model: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    native: bool = True
+    context_win: int = 30_000
+    max_tokens: int | None = None
+    temperature: float | None = None
+    reasoning_effort: str | None = None
+    thinking_type: str | None = None
+    thinking_budget_tokens: int | None = None
+    service_tier: str | None = None
+    stream: bool = True
+    max_retries: int = 3
+    max_retry_after: float = 60.0
+    connect_timeout: float = 10.0
+    read_timeout: float = 180.0
+    idle_timeout: float = 90.0
+    proxy: str | None = None
+    verify: bool | str = True
+    extra_sys_prompt: str = ""
+    omit_thinking: bool = False
+    trim_keep_prefix: int = 0
+    images: bool | None = None
+    members: list[str | int] = field(default_factory=list)
+    spring_back: float = 300.0
+    source: str = ""
+
+    def resolve_key(self) -> str:
+        """The key itself; `env:NAME` and `cmd:…` are looked up now, once. Raises ConfigError."""
+        return resolve_secret(self.api_key, f"{self.source}: api_key of {self.name}")
+
+
+@dataclass(slots=True)
+class Limits:
+    """Caps of a run: turns, dollars, seconds, dollars a day. None is no cap."""
+
+    max_turns: int = 100
+    max_cost: float | None = None
+    max_time: float | None = None
+    daily_cost: float | None = None
+
+
+@dataclass(slots=True)
+class Safety:
+    sandbox: str | None = None
+    env_keep: list[str] = field(default_factory=list)
+    allow: list[str] = field(default_factory=list)
+    ask: list[str] = field(default_factory=list)
+    deny: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Telegram:
+    token: str = ""
+    allowed_users: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Ui:
+    language: str | None = None
+
+
+@dataclass
+class Config:
+    """Everything configured. `problems` are lines for the user about what was skipped."""
+
+    models: list[Model] = field(default_factory=list)
+    limits: Limits = field(default_factory=Limits)
+    safety: Safety = field(default_factory=Safety)
+    telegram: Telegram = field(default_factory=Telegram)
+    ui: Ui = field(default_factory=Ui)
+    prices: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    seen: dict[Path, tuple[int, int] | None] = field(
+        default_factory=dict
+    )  # file → (mtime, size), None = not there
+
+    def stale(self) -> bool:
+        """Whether a file that was consulted has changed, come or gone since."""
+        return any(_stamp(path) != stamp for path, stamp in self.seen.items())
+
+    def secrets(self) -> set[str]:
+        """Every key as a value: literal ones, and those looked up so far or found in the environment."""
+        found = {self.telegram.token, *(m.api_key for m in self.models)}
+        out = set(_resolved.values())
+        for value in found:
+            if value.startswith("env:"):
+                out.add(os.environ.get(value[4:], ""))
+            elif not value.startswith("cmd:"):
+                out.add(value)
+        return {v for v in out if len(v) >= 6}
+
+
+_resolved: dict[str, str] = {}
+
+
+def resolve_secret(given: str, what: str) -> str:
+    """A secret as it is, from `env:NAME`, or from the output of `cmd:…` (asked once). Raises ConfigError without it."""
+    if given.startswith("env:"):
+        value = os.environ.get(given[4:], "").strip()
+        if not value:
+            raise ConfigError(f"{what}: the environment variable {given[4:]} is not set")
+        return value
+    if not given.startswith("cmd:"):
+        return given
+    if given not in _resolved:
+        import subprocess
+
+        try:
+            done = subprocess.run(
+                given[4:],
+                shell=True,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_TIMEOUT,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            raise ConfigError(f"{what}: the command did not end within {COMMAND_TIMEOUT} s") from None
+        if done.returncode or not done.stdout.strip():
+            raise ConfigError(f"{what}: the command gave no key (exit code {done.returncode})")
+        _resolved[given] = done.stdout.strip().splitlines()[0]
+    return _resolved[given]
+
+
+def model_from(
+    cfg: Mapping[str, Any],
+    kind: str,
+    environ: Mapping[str, str],
+    *,
+    name: str = "",
+    source: str = "settings",
+    note: Callable[[str], None] = lambda problem: None,
+) -> Model:
+    """A Model from loose settings. What is missing comes from the environment, then from DEFAULTS.
+
+    `note` gets a line for every key that is unknown. Raises ConfigError for a value that cannot be used.
+    """
+    given = {ALIASES.get(k, k): v for k, v in cfg.items() if v is not None}
+    claude = kind.endswith("claude")
+    family = "anthropic" if claude else "openai"
+    upper = family.upper()
+    mode = given.get("api") or given.get("api_mode") or ("anthropic" if claude else "chat")
+    api = {"chat_completions": "chat"}.get(mode, mode)
+    if kind != "mixin" and api not in APIS:
+        raise ConfigError(f"{source}: api_mode must be chat_completions or responses, not {mode!r}")
+    model = Model(kind=kind, api=api, name="", native=kind.startswith("native"), source=source)
+    kinds = {f.name: f.type for f in fields(Model)}
+    for key, value in given.items():
+        if key in IGNORED:
+            continue
+        if key not in kinds or key in ("kind", "source"):
+            note(f"{source}: unknown key {key!r}{_nearest(key, kinds)}")
+            continue
+        setattr(model, key, _typed(value, str(kinds[key]), f"{source}: {key}"))
+    if "extra_sys_prompt_file" in given:
+        model.extra_sys_prompt += _prompt_file(given["extra_sys_prompt_file"], source)
+    if kind == "mixin":
+        model.name = model.name or name or "mixin"
+        return model
+    ours = DEFAULTS[family]
+    model.base_url = (model.base_url or environ.get(f"{upper}_BASE_URL") or ours["base_url"]).rstrip("/")
+    model.model = model.model or environ.get(f"{upper}_MODEL") or ours["model"]
+    model.api_key = (model.api_key or environ.get(f"{upper}_API_KEY") or "").strip()
+    model.name = model.name or name or model.model
+    _check(model, source)
+    return model
+
+
+def _check(model: Model, source: str) -> None:
+    address = urlsplit(model.base_url)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ConfigError(f"{source}: base_url must begin with http:// or https://, not {model.base_url!r}")
+    local = address.hostname in ("localhost", "::1") or address.hostname.startswith("127.")
+    if not model.api_key and not local:
+        raise ConfigError(f"{source}: no api_key")
+    if any(ord(c) < 33 or ord(c) > 126 for c in model.api_key) and not model.api_key.startswith(
+        ("cmd:", "env:")
+    ):
+        raise ConfigError(f"{source}: api_key holds characters that no key has (is it a placeholder?)")
+    for name, least in (
+        ("context_win", 2000),
+        ("max_tokens", 1),
+        ("max_retries", 0),
+        ("connect_timeout", 0.1),
+    ):
+        value = getattr(model, name)
+        if value is not None and value < least:
+            raise ConfigError(f"{source}: {name} must be at least {least}, not {value}")
+
+
+def _typed(value: Any, kind: str, what: str) -> Any:
+    if kind.startswith("bool | str") and isinstance(value, (bool, str)):
+        return value
+    if kind.startswith("bool"):
+        if isinstance(value, bool):
+            return value
+    elif kind.startswith("int"):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value):
+            return int(value)
+    elif kind.startswith("float"):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    elif kind.startswith("list"):
+        if isinstance(value, (list, tuple)):
+            return [int(v) if "list[int]" in kind else v for v in value]
+    elif isinstance(value, str):
+        return value
+    raise ConfigError(f"{what} must be {kind.split(' | None')[0]}, not {value!r}")
+
+
+def _nearest(key: str, known: Mapping[str, Any]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(key, [*known, *ALIASES], 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _prompt_file(given: Any, source: str) -> str:
+    try:
+        return Path(str(given)).expanduser().read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: extra_sys_prompt_file cannot be read: {error}") from None
+
+
+def load(
+    home: Path, *, config_file: Path | None = None, beside: Path | None = None, environ: Mapping[str, str]
+) -> Config:
+    """Read everything. The models come from the first source that names any; other settings merge key by key, the
+    first source winning. Raises ConfigError for a file that cannot be read as what it is, with its line."""
+    config = Config()
+    if config_file is not None and not config_file.exists():
+        raise ConfigError(f"the configuration file {config_file} does not exist")
+    places = [config_file] if config_file else []
+    places += [home / "config.toml"]
+    for folder in (home, *([beside] if beside else [])):
+        places += [folder / "mykey.py", folder / "mykey.json"]
+    sections: dict[str, dict[str, Any]] = {}
+    for path in places:
+        config.seen[path] = _stamp(path)
+        if config.seen[path] is None:
+            continue
+        entries, others = _read_source(path)
+        for section, table in others.items():
+            sections[section] = {**table, **sections.get(section, {})}
+        if not config.models:
+            _add_models(config, entries, environ)
+    if not config.models:
+        _add_environment(config, environ)
+    _fill(config, sections)
+    return config
+
+
+Entry = tuple[str, str, Mapping[str, Any], str]  # name, kind, settings, where it stands
+
+
+def _read_source(path: Path) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
+    """(model entries, other sections) of one file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    if path.suffix == ".toml":
+        return _from_toml(path, text)
+    values = _from_json(path, text) if path.suffix == ".json" else _from_python(path, text)
+    entries = []
+    for name, value in values.items():
+        kind = _kind_of(name)
+        if kind and isinstance(value, Mapping):
+            entries.append((name, kind, value, f"{path}: {name}"))
+    telegram = {
+        new: values[old]
+        for old, new in (("tg_bot_token", "token"), ("tg_allowed_users", "allowed_users"))
+        if old in values
+    }
+    return entries, {"telegram": telegram} if telegram else {}
+
+
+def _kind_of(name: str) -> str | None:
+    """The kind of a mykey variable by its name (SPEC §3), None for other variables."""
+    low = name.lower()
+    if "mixin" in low:
+        return "mixin"
+    native = "native_" if "native" in low else ""
+    if "claude" in low:
+        return f"{native}claude"
+    return f"{native}oai" if "oai" in low or native else None
+
+
+def _from_toml(path: Path, text: str) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
+    import tomllib
+
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    at = [
+        i
+        for i, line in enumerate(text.splitlines(), 1)
+        if line.strip().replace(" ", "").startswith("[[llm]]")
+    ]
+    tables = data.pop("llm", [])
+    if not isinstance(tables, list):
+        raise ConfigError(f"{path}: models are written as [[llm]] tables, with two brackets")
+    entries = []
+    for number, table in enumerate(tables):
+        where = f"{path}:{at[number]}" if number < len(at) else f"{path}: [[llm]] {number + 1}"
+        api = table.get("api")
+        kind = table.get("type") or table.get("kind") or APIS.get(str(api)) or "?"
+        if table.get("members"):
+            kind = "mixin"
+        elif kind == "?":
+            kind = (
+                "native_claude"
+                if "anthropic" in str(table.get("base_url", "")) or "claude" in str(table.get("model", ""))
+                else "native_oai"
+            )
+        entries.append((str(table.get("name") or ""), kind, table, where))
+    loose = [k for k, v in data.items() if not isinstance(v, dict)]
+    if loose:
+        raise ConfigError(f"{path}: {loose[0]!r} stands outside of a section")
+    return entries, data
+
+
+def _from_json(path: Path, text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: must hold a JSON object")
+    return data
+
+
+def _from_python(path: Path, text: str) -> dict[str, Any]:
+    """The user's own mykey.py is run, as it always was: it is as trusted as the program itself."""
+    space: dict[str, Any] = {"__file__": str(path), "__name__": "mykey"}
+    try:
+        exec(compile(text, str(path), "exec"), space)
+    except SyntaxError as error:
+        raise ConfigError(f"{path}:{error.lineno}: {error.msg}") from None
+    except Exception as error:
+        import traceback
+
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        raise ConfigError(f"{path}:{lines[-1] if lines else '?'}: {type(error).__name__}: {error}") from None
+    return {k: v for k, v in space.items() if not k.startswith("_")}
+
+
+def _add_models(config: Config, entries: list[Entry], environ: Mapping[str, str]) -> None:
+    """Good entries become models; a broken one is named in the problems and skipped."""
+    for name, kind, settings, where in entries:
+        try:
+            if kind not in KINDS:
+                raise ConfigError(f"{where}: unknown type {kind!r}; there are {', '.join(KINDS)}")
+            model = model_from(settings, kind, {}, name=name, source=where, note=config.problems.append)
+        except ConfigError as error:
+            config.problems.append(f"skipped: {error}")
+            continue
+        config.models.append(model)
+
+
+def _add_environment(config: Config, environ: Mapping[str, str]) -> None:
+    for family, kind in (("ANTHROPIC", "native_claude"), ("OPENAI", "native_oai")):
+        if environ.get(f"{family}_API_KEY", "").strip():
+            try:
+                config.models.append(model_from({}, kind, environ, source="environment"))
+            except ConfigError as error:
+                config.problems.append(f"skipped: {error}")
+
+
+def _fill(config: Config, sections: dict[str, dict[str, Any]]) -> None:
+    for section, table in sections.items():
+        if section == "prices":
+            config.prices = table
+            continue
+        target = getattr(config, section, None) if section in ("limits", "safety", "telegram", "ui") else None
+        if target is None:
+            config.problems.append(f"unknown section [{section}]")
+            continue
+        kinds = {f.name: f.type for f in fields(target)}
+        for key, value in table.items():
+            if key not in kinds:
+                config.problems.append(f"[{section}]: unknown key {key!r}{_nearest(key, kinds)}")
+                continue
+            setattr(target, key, _typed(value, str(kinds[key]), f"[{section}] {key}"))
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None  # not there, or not readable: read_text says which when it matters
+    return stat.st_mtime_ns, stat.st_size

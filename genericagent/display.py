@@ -1,0 +1,65 @@
+"""What a human reads of a run, as plain text: tool calls in one line, replies tidied, results as text. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+# A tag that is opened and never closed is text, but for a call: that one was cut.
+_BLOCKS = re.compile(r"<(file_content|thinking|tool_use)>.*?</\1>|<tool_use>.*", re.S)
+_SUMMARY = re.compile(r"<summary>.*?</summary>", re.S)
+
+
+def to_text(data: Any) -> Any:
+    """A tool's data as the content of its tool result: text, or a list of content blocks kept as it is."""
+    if (
+        isinstance(data, list)
+        and data
+        and all(isinstance(b, dict) and b.get("type") in ("text", "image") for b in data)
+    ):
+        return data
+    if isinstance(data, (dict, list)):
+        return json.dumps(
+            data, ensure_ascii=False, default=lambda o: list(o) if isinstance(o, set) else str(o)
+        )
+    return str(data)
+
+
+def announce(name: str, args: dict[str, Any], verbose: bool) -> str:
+    """The lines that say which tool runs: in full, or as `name(compact arguments)` of at most 120 characters."""
+    shown = {k: v for k, v in args.items() if not k.startswith("_")}
+    if verbose:
+        pretty = json.dumps(shown, ensure_ascii=False, indent=2).replace("\\n", "\n")
+        return f"\nTool: `{name}`\n````text\n{pretty}\n````\n"
+    if name == "ask_user":
+        return f"\nask_user: {shown.get('question')} {shown.get('candidates') or ''}\n"
+    line = ", ".join(f"{k}={_short(k, v)}" for k, v in shown.items())
+    return f"\n{name}({line if len(line) <= 120 else line[:119] + '…'})\n"
+
+
+def _short(key: str, value: Any) -> str:
+    if key == "path":
+        return re.split(r"[\\/]", str(value))[-1]
+    return " ".join(
+        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)).split()
+    )
+
+
+def tidy(reply: str) -> str:
+    """A reply without tool and file blocks, its code blocks over 6 lines shrunk to 5 and a count."""
+    reply = _BLOCKS.sub("", reply)
+    reply = re.sub(r"^(```+)(.*?\n)(.*?)^\1[ \t]*$", _shrink, reply, flags=re.S | re.M)
+    return re.sub(r"\n{3,}", "\n\n", reply).strip("\n") + "\n"
+
+
+def untagged(reply: str) -> str:
+    """The words meant for the user: a reply without thinking, summary, tool and file blocks."""
+    return _SUMMARY.sub("", _BLOCKS.sub("", reply)).strip()
+
+
+def _shrink(match: re.Match[str]) -> str:
+    lines = match[3].splitlines()
+    if len(lines) <= 6:
+        return match[0]
+    return "\n".join([match[1] + match[2].rstrip(), *lines[:5], f"… {len(lines) - 5} more lines", match[1]])

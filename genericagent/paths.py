@@ -1,0 +1,47 @@
+"""Where shipped files are and where the user's things are; nobody else builds such a path."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def shipped(*parts: str) -> Path:
+    """A file or folder that comes with the program, from a checkout or from an installed wheel."""
+    inside = _PACKAGE / "_shipped"
+    return (inside if inside.is_dir() else _PACKAGE.parent).joinpath(*parts)
+
+
+def program() -> Path:
+    """The script that starts this program again: agentmain.py of the checkout or of the wheel."""
+    return _PACKAGE.parent / "agentmain.py"
+
+
+def home() -> Path:
+    """The user's folder: `$GA_HOME`, else `~/.genericagent`. Read at every call, created by nobody here."""
+    given = os.environ.get("GA_HOME")
+    return Path(given).expanduser().resolve() if given else Path.home() / ".genericagent"
+
+
+def temp() -> Path:
+    """The agent's default working directory; `../memory` is its memory from there."""
+    return home() / "temp"
+
+
+def memory() -> Path:
+    return home() / "memory"
+
+
+def sessions() -> Path:
+    return home() / "sessions"
+
+
+def logs() -> Path:
+    return home() / "logs"
+
+
+def task_dir(name: str) -> Path:
+    """The folder of a scripted task (SPEC §4)."""
+    return temp() / name

@@ -1,0 +1,83 @@
+"""Languages: the folders hold the same texts, and the right one is chosen."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+
+import pytest
+
+from genericagent import paths, prompts
+from genericagent.errors import ConfigError
+
+ROOT = paths.shipped("assets", "prompts")
+NAMES = sorted({p.stem for p in ROOT.glob("*/*.json")})
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GA_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(prompts, "_chosen", None)
+
+
+def load(lang: str, name: str) -> dict[str, str]:
+    texts: dict[str, str] = json.loads((ROOT / lang / f"{name}.json").read_text(encoding="utf-8"))
+    return texts
+
+
+def placeholders(template: str) -> set[str]:
+    return {field for _, field, _, _ in string.Formatter().parse(template) if field is not None}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_message_exists_in_one_language_only(name: str) -> None:
+    english, chinese = load("en", name), load("zh", name)
+    assert english.keys() == chinese.keys()
+    for key, text in english.items():
+        assert isinstance(text, str) and isinstance(chinese[key], str), key
+        assert placeholders(text) == placeholders(chinese[key]), key
+
+
+def test_a_prompt_exists_in_one_language_only() -> None:
+    def files(lang: str) -> set[Path]:
+        return {p.relative_to(ROOT / lang) for p in (ROOT / lang).rglob("*") if p.is_file()}
+
+    assert files("en") == files("zh")
+
+
+@pytest.mark.parametrize(
+    ("environment_", "expected"),
+    [
+        ({}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "en_US.UTF-8"}, "en"),
+        ({"LC_ALL": "C", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"LC_ALL": "", "LC_MESSAGES": "zh_TW", "LANG": "de_DE"}, "zh"),
+        ({"GA_LANG": "en", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"GA_LANG": "zh", "LANG": "C"}, "zh"),
+    ],
+)
+def test_language_of_the_locale_is_missed(
+    monkeypatch: pytest.MonkeyPatch, environment_: dict[str, str], expected: str
+) -> None:
+    for name, value in environment_.items():
+        monkeypatch.setenv(name, value)
+    assert prompts.language() == expected
+
+
+def test_language_can_be_set_and_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts.set_language("zh")
+    assert prompts.language() == "zh"
+    prompts.set_language(None)
+    assert prompts.language() == "en"
+    with pytest.raises(ConfigError, match="'fr'"):
+        prompts.set_language("fr")
+
+
+def test_say_fills_in_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        prompts, "catalog", lambda name: {"hello": "hello {who}"} if name == "messages" else {}
+    )
+    assert prompts.say("hello", who="you") == "hello you"
