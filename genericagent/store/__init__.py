@@ -1,0 +1,1 @@
+"""Durable state: atomic files, append-only journals, locks."""
