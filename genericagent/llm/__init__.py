@@ -1,0 +1,1 @@
+"""LLM access: blocks, wire formats, history, transport, usage."""

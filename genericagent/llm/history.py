@@ -1,0 +1,237 @@
+"""Keeping a conversation inside the context window at the lowest price: one rare, deep cut, nothing in between. Pure.
+
+A provider's prefix cache makes an unchanged old message ten times cheaper than a new one, and a rewritten message
+throws away the cache from that place on. So a conversation only grows, until a mark; then everything is done at once:
+old turns go down to one line each, the turns before the newest are shortened, the newest stay whole.
+
+Where the mark is best follows from the prices. With F tokens fixed in front (system, tools), K kept by a cut, g added a
+turn, w the price of writing to the cache and r = 0.1 of reading from it, a cycle of x = mark - F - K tokens costs about
+w·K + x/g · r·(F + K + x/2); per turn that is smallest at x = sqrt(2·w/r · K·g).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .blocks import Block, Message
+from .usage import estimate_message
+
+KEEP = 400  # characters kept at each end of a shortened piece
+FULL_RESULTS = 4  # newest tool results that a cut leaves whole
+SHORT_RESULTS = 4  # before those: shortened, not dropped
+RECENT = 8  # messages at the end that stay when there are no tool results to count
+LINES = 30  # one-line summaries of dropped turns that stay
+LINE_CHARS = 100
+READ_PRICE = 0.1  # of an uncached token, for one read from the cache (Anthropic and OpenAI alike)
+
+_TAGS = re.compile(r"(<(thinking|tool_use|tool_result|file_content)>)(.*?)(</\2>)", re.S)
+_SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.S)
+_MEMORY = re.compile(r"<working_memory>.*?</working_memory>\n?", re.S)
+_FOLDED = re.compile(r"\[… (\d+) earlier lines\]")
+
+
+def shorten(text: str, keep: int = KEEP) -> str:
+    """First and last `keep` characters, with an honest count of what lay between."""
+    if len(text) <= 2 * keep + 60:
+        return text
+    return f"{text[:keep]}\n… {len(text) - 2 * keep} characters left out …\n{text[-keep:]}"
+
+
+def one_line(text: str, limit: int = LINE_CHARS) -> str:
+    """White space folded, cut to `limit` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def summary_of(reply: str) -> str:
+    """The model's own `<summary>` of a reply as one line, "" when there is none."""
+    found = _SUMMARY.search(reply)
+    return one_line(found[1]) if found else ""
+
+
+def agent_line(message: Message) -> str:
+    """A reply of the model as a line of the working memory: its summary, else its first call, else its text."""
+    text = "".join(b.get("text") or "" for b in message["content"] if b.get("type") == "text")
+    line = summary_of(text)
+    if not line:
+        call = next((b for b in message["content"] if b.get("type") == "tool_use"), None)
+        line = one_line(f"{call.get('name')} {call.get('input')}" if call else text)
+    return f"[Agent] {line}"
+
+
+def user_line(text: str) -> str:
+    return f"[USER]: {one_line(text, 2 * LINE_CHARS)}"
+
+
+def known_lines(messages: list[Message]) -> set[str]:
+    """The lines of working memory that the conversation itself already shows, word for word or as whole turns."""
+    known: set[str] = set()
+    for message in messages:
+        if message.get("lines"):
+            known.update(message["content"][0]["text"].split("\n"))
+        elif message["role"] == "assistant":
+            known.add(agent_line(message))
+        elif message.get("request"):
+            known.add(user_line(message["content"][0].get("text") or ""))
+    return known
+
+
+def compress_history_tags(
+    messages: list[Message], keep_recent: int = RECENT, keep: int = KEEP
+) -> list[Message]:
+    """A copy in which all but the newest messages have their long pieces shortened and working memory dropped.
+
+    Never touched: thinking blocks (they may be signed) and the user's request.
+    """
+    border = max(0, len(messages) - keep_recent)
+    return [_short_message(m, keep) if i < border else m for i, m in enumerate(messages)]
+
+
+def cut(
+    messages: list[Message],
+    window: int,
+    *,
+    fixed: int = 0,
+    keep_prefix: int = 0,
+    checkpoint: int = 0,
+    write_price: float = 1.25,
+    size: Callable[[Message], int] = estimate_message,
+) -> list[Message] | None:
+    """The conversation after a cut, or None when none is due.
+
+    `window` is the most that a request may hold, in tokens, `fixed` what stands beside the messages in it (system,
+    tools, tail). A cut is due at the cheapest mark, at the latest at the window; a checkpoint that was set just now
+    (`checkpoint` == len(messages)) makes it due earlier, since the notepad then holds what matters.
+    Kept: the first `keep_prefix` messages, the newest request, the newest results (whole, then shortened), and a line
+    for each dropped turn.
+    """
+    sizes = [size(m) for m in messages]
+    total = fixed + sum(sizes)
+    full, short = _borders(messages)
+    kept = _keep(messages, full, short, keep_prefix)
+    kept_size = sum(map(size, kept))
+    growth = max(1.0, sum(sizes[short:]) / max(1, (len(messages) - short) / 2))
+    span = math.sqrt(2 * write_price / READ_PRICE * kept_size * growth)
+    if checkpoint and checkpoint >= len(messages) - 1:
+        span *= 0.6
+    if total <= min(window, fixed + kept_size + span):
+        return None
+    if kept_size < sum(sizes) and fixed + kept_size <= 0.75 * window:
+        return kept
+    return _squeeze(kept, window - fixed, keep_prefix, size)
+
+
+def _borders(messages: list[Message]) -> tuple[int, int]:
+    """(index from which all is kept whole, index from which it is kept shortened), both at the start of a turn."""
+    found: list[int] = []  # the index of the message of each result, newest first
+    for i in range(len(messages) - 1, -1, -1):
+        found += [i] * _results_in(messages[i])
+        if len(found) >= FULL_RESULTS + SHORT_RESULTS:
+            break
+    recent = max(0, len(messages) - RECENT)
+
+    def turn_start(n: int) -> int:
+        if not found:
+            return recent
+        at = found[min(n, len(found)) - 1]
+        return at - 1 if at and messages[at - 1]["role"] == "assistant" else at
+
+    return turn_start(FULL_RESULTS), min(turn_start(FULL_RESULTS + SHORT_RESULTS), recent)
+
+
+def _results_in(message: Message) -> int:
+    if message["role"] != "user":
+        return 0
+    native: int = sum(b.get("type") == "tool_result" for b in message["content"])
+    return native or sum(
+        b["text"].count("<tool_result>") for b in message["content"] if b.get("type") == "text"
+    )
+
+
+def _keep(messages: list[Message], full: int, short: int, keep_prefix: int) -> list[Message]:
+    """The messages that a cut leaves, with one message of lines for the turns that go."""
+    request = max((i for i, m in enumerate(messages) if m.get("request")), default=-1)
+    head: list[Message] = []
+    lines: list[str] = []
+    for i, message in enumerate(messages[:short]):
+        if i < keep_prefix or i == request:
+            head.append(message)
+        elif message.get("lines"):
+            lines += message["content"][0]["text"].split("\n")[1:-1]
+        elif message["role"] == "assistant":
+            lines.append(agent_line(message))
+        elif message.get("request"):
+            lines.append(user_line(message["content"][0].get("text") or ""))
+    if lines:
+        head.append(
+            {"role": "user", "content": [{"type": "text", "text": _lines_text(lines)}], "lines": True}
+        )
+    return [*head, *(_short_message(m, KEEP) for m in messages[short:full]), *messages[full:]]
+
+
+def _lines_text(lines: list[str]) -> str:
+    """The lines of dropped turns as one block: the newest ones, older ones only counted."""
+    folded = 0
+    if lines and (counted := _FOLDED.fullmatch(lines[0])):
+        folded, lines = int(counted[1]), lines[1:]
+    folded += max(0, len(lines) - LINES)
+    count = [f"[… {folded} earlier lines]"] if folded else []
+    return "\n".join(["<earlier_turns>", *count, *lines[-LINES:], "</earlier_turns>"])
+
+
+def _squeeze(
+    messages: list[Message], room: float, keep_prefix: int, size: Callable[[Message], int]
+) -> list[Message]:
+    """Make what a cut left fit into half of `room`, or as far as that goes: first drop the oldest messages that carry
+    no result, then shorten, the oldest first and the newest only to a third of the room."""
+    out = list(messages)
+    goal = 0.5 * room
+    for i in range(len(out) - RECENT - 1, keep_prefix - 1, -1):
+        if sum(map(size, out)) <= goal:
+            return out
+        plain = not out[i].get("request") and not out[i].get("lines") and not _results_in(out[i])
+        answered = i + 1 < len(out) and _results_in(out[i + 1])
+        if plain and not (out[i]["role"] == "assistant" and answered):
+            del out[i]
+    last = len(out) - 1
+    for i in range(keep_prefix, len(out)):
+        if sum(map(size, out)) <= goal:
+            break
+        keep = (
+            KEEP if i < last else max(KEEP, int(room / 3 * 3 / 2))
+        )  # a third of the room at 3 characters a token
+        out[i] = _short_message(out[i], keep)
+    return out
+
+
+def _short_message(message: Message, keep: int) -> Message:
+    if message.get("request") or message.get("lines"):
+        return message
+    return {**message, "content": [_short_block(b, keep) for b in message["content"]]}
+
+
+def _short_block(block: Block, keep: int) -> Block:
+    kind = block.get("type")
+    if kind == "text":
+        text = _MEMORY.sub("", block["text"])
+        return {**block, "text": _TAGS.sub(lambda m: m[1] + shorten(m[3], keep) + m[4], text)}
+    if kind == "tool_result":
+        return {**block, "content": _short_content(block.get("content"), keep)}
+    if kind == "tool_use" and isinstance(block.get("input"), dict):
+        short = {k: shorten(v, keep) if isinstance(v, str) else v for k, v in block["input"].items()}
+        return {**block, "input": short}
+    if kind == "image":
+        return {"type": "text", "text": "[an image was here]"}
+    return block
+
+
+def _short_content(content: Any, keep: int) -> Any:
+    if isinstance(content, list):
+        return [
+            {**b, "text": shorten(b["text"], keep)} if b.get("type") == "text" else _short_block(b, keep)
+            for b in content
+        ]
+    return shorten(str(content), keep)
