@@ -1,0 +1,1 @@
+"""Event hooks and the plugins that come with the program."""
