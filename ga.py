@@ -1,0 +1,385 @@
+"""The nine tools as the model calls them, the working memory between turns, and the bookkeeping at each turn's end."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Generator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from genericagent.tools.code_run import child_env, code_run
+from genericagent.tools.files import file_patch, file_read
+from genericagent.tools.text import smart_format
+
+from agent_loop import BaseHandler, LoopExit, StepOutcome
+from genericagent import memory, paths
+from genericagent.display import untagged
+from genericagent.errors import ToolError
+from genericagent.llm.history import one_line, summary_of
+from genericagent.llm.transport import Abort
+from genericagent.memory import insight as get_global_memory
+from genericagent.prompts import say
+from genericagent.store import atomic
+from genericagent.tools import files, images
+from genericagent.tools.arguments import check_arguments
+
+__all__ = [
+    "GenericAgentHandler", "code_run", "consume_file", "file_patch", "file_read", "get_global_memory",
+    "load_tool_schema", "smart_format",
+]  # fmt: skip
+
+Outcome = Generator[str, None, StepOutcome]
+
+MAX_BAD_REPLIES = 3  # empty or cut ones in a row
+PLAN_TURNS = 80
+LINES_SHOWN = 30  # summary lines of the working memory
+REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
+CODE_LIMIT, READ_LIMIT = 10_000, 20_000  # characters
+_ONLY_CODE = re.compile(r"(`{3,})[^\n]*\n(?:.*\n){4,}\1\s*")
+INLINE_METHODS = ("enter_plan_mode", "enter_project_mode", "subagent")
+
+
+@cache
+def load_tool_schema() -> list[dict[str, Any]]:
+    """The nine tools in OpenAI function format. Shared: don't change it."""
+    import json
+
+    schema: list[dict[str, Any]] = json.loads(paths.shipped("assets", "tools_schema.json").read_text("utf-8"))
+    return schema
+
+
+def consume_file(folder: Path | str, name: str) -> str | None:
+    """Take a file: its text, and it is gone; None when there is none. Two takers never get the same file."""
+    data = atomic.read_and_delete(Path(folder) / name)
+    return None if data is None else data.decode("utf-8", "replace").strip()
+
+
+class GenericAgentHandler(BaseHandler):
+    """The tools of one task. `parent` is the GenericAgent that runs it, or None; `last_history` the summary lines of
+    the conversation so far; `cwd` the folder that relative paths start from (default: $GA_HOME/temp)."""
+
+    def __init__(
+        self, parent: Any = None, last_history: list[str] | None = None, cwd: Path | str | None = None
+    ) -> None:
+        super().__init__()
+        self.parent = parent
+        self.history_info: list[str] = list(last_history or [])
+        self.working: dict[str, Any] = {}
+        self.current_turn = 0
+        self.stop: Abort = getattr(parent, "stop", None) or Abort()
+        self.files_changed: dict[str, str] = {}  # path → what was done to it, in order
+        self._cwd = Path(cwd) if cwd else None
+        self._bad_replies = 0
+        self._parameters = {t["function"]["name"]: t["function"]["parameters"] for t in load_tool_schema()}
+
+    @property
+    def cwd(self) -> Path:
+        if self._cwd is None:
+            self._cwd = paths.temp()
+            self._cwd.mkdir(parents=True, exist_ok=True)
+        return self._cwd
+
+    def check(self) -> None:
+        if self.stop.is_set():
+            raise LoopExit("ABORTED", say("stopped"))
+        reason = self.parent.over_budget() if self.parent else None
+        if reason:
+            raise LoopExit("BUDGET_EXCEEDED", reason)
+
+    def dispatch(
+        self, tool_name: str, args: dict[str, Any], response: Any, index: int = 0, tool_num: int = 1
+    ) -> Generator[Any, None, StepOutcome]:
+        self.current_index = index
+        if tool_name in self._parameters:
+            try:
+                args = check_arguments(self._parameters[tool_name], args)
+            except ToolError as error:
+                return StepOutcome({"status": "error", "msg": f"{tool_name}: {error}"}, self._next(index))
+        if tool_name not in ("no_tool", "bad_json"):
+            self._bad_replies = 0
+        return (yield from super().dispatch(tool_name, args, response, index, tool_num))
+
+    # tools
+
+    def do_code_run(self, args: dict[str, Any], response: Any) -> Outcome:
+        kind = args.get("type") or "python"
+        script = args.get("script") or files.last_code_block(response.content, _block_names(kind))
+        if not script:
+            return self._refused(args, say("no_script"))
+        if args.get("inline_eval") and kind == "python":
+            done, value = self._inline(script)
+            if done:
+                return StepOutcome({"status": "success", "value": value}, self._next(args["_index"]))
+        try:
+            run = code_run(
+                script,
+                kind,
+                timeout=args.get("timeout", 60),
+                cwd=self._path(args.get("cwd") or "."),
+                stop=self.stop.event,
+                env=self._child_env(),
+                limit=self._limit(CODE_LIMIT, args),
+                spool_dir=self._spool(),
+                python_path=[paths.memory()],
+            )
+            result = yield from run
+        except ToolError as error:
+            return self._refused(args, str(error))
+        return StepOutcome(result, self._next(args["_index"]))
+
+    def do_file_read(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        path = self._path(args["path"])
+        try:
+            if images.is_image(path):
+                data: Any = [images.image_block(path, self._takes_images())]
+            else:
+                data = file_read(
+                    path,
+                    args.get("start", 1),
+                    args.get("count", 200),
+                    args.get("keyword"),
+                    args.get("show_linenos", True),
+                    limit=self._limit(READ_LIMIT, args),
+                )
+        except ToolError as error:
+            return self._refused(args, str(error))
+        return StepOutcome(data, self._next(args["_index"]))
+
+    def do_file_write(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        content = args.get("content")
+        if content is None:
+            content = files.extract_content(response.content)
+        if content is None:
+            return self._refused(args, say("no_content"))
+        path = self._path(args["path"])
+        try:
+            data = files.file_write(
+                path, files.expand_file_refs(content, self.cwd), args.get("mode") or "overwrite"
+            )
+        except ToolError as error:
+            return self._refused(args, str(error))
+        self._changed(path, "written")
+        return StepOutcome(data, self._next(args["_index"]))
+
+    def do_file_patch(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        path = self._path(args["path"])
+        try:
+            data = file_patch(path, args["old_content"], args["new_content"])
+        except ToolError as error:
+            return self._refused(args, str(error))
+        self._changed(path, "patched")
+        return StepOutcome(data, self._next(args["_index"]))
+
+    def do_web_scan(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        return self._refused(args, say("browser_missing"))
+
+    def do_web_execute_js(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        return self._refused(args, say("browser_missing"))
+
+    def do_ask_user(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        question = {"question": args["question"], "candidates": args.get("candidates") or []}
+        data = {"status": "INTERRUPT", "intent": "HUMAN_INTERVENTION", "data": question}
+        return StepOutcome(data, should_exit=True)
+
+    def do_update_working_checkpoint(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        self.working["key_info"] = args["key_info"]
+        self.working.pop("key_info_age", None)
+        if self.parent:
+            self.parent.checkpoint(args["key_info"])
+        return StepOutcome({"status": "success", "msg": say("checkpoint_saved")}, self._next(args["_index"]))
+
+    def do_start_long_term_update(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        folder = paths.memory()
+        texts = [f"## {name}\n{_text_of(folder / name)}" for name in (memory.L0, memory.L1, memory.L2)]
+        todo = say("long_term", l1=folder / memory.L1, l2=folder / memory.L2)
+        return StepOutcome("\n\n".join(texts), f"{todo}\n{self._next(args['_index'])}")
+
+    def do_bad_json(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        """A call whose arguments were cut or are no JSON: never run, the model is told why."""
+        if (
+            args.get("cut") and args["_index"] == args["_tool_num"] - 1
+        ):  # only the last call of a reply can be cut
+            self._count_bad_reply("kind_cut")
+        return self._refused(args, str(args.get("msg")))
+
+    def do_no_tool(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        """A reply without tool calls: the answer, or a reason to ask again."""
+        content = untagged(response.content or "")
+        if response.stop_reason == "max_tokens":
+            self._count_bad_reply("kind_cut")
+            return StepOutcome({}, say("cut_reply") + self._next(0))
+        if not content:
+            self._count_bad_reply("kind_empty")
+            return StepOutcome({}, say("empty_reply") + self._next(0))
+        self._bad_replies = 0
+        if _ONLY_CODE.fullmatch(content) and not self.working.pop("asked_about_code", False):
+            self.working["asked_about_code"] = True
+            return StepOutcome({}, say("only_code") + self._next(0))
+        gate = self._plan_gate(content)
+        if gate:
+            return StepOutcome({}, gate + self._next(0))
+        return StepOutcome(content, None)
+
+    # modes, reached through code_run's inline_eval
+
+    def enter_plan_mode(self, path: str) -> str:
+        """Work along a Markdown checklist: 80 turns, and no end while an item is open or nothing was verified."""
+        self.working["plan"] = str(self._path(path))
+        self.max_turns = max(self.max_turns, PLAN_TURNS)
+        return say("plan_entered", plan=path, turns=self.max_turns)
+
+    def _plan_gate(self, answer: str) -> str | None:
+        plan = self.working.get("plan")
+        if not plan:
+            return None
+        still_open = len(re.findall(r"^\s*(?:[-*]|\d+\.)\s*\[ \]", _text_of(Path(plan)), re.M))
+        if still_open:
+            return say("plan_open", plan=plan, count=still_open)
+        if not re.search(r"VERDICT:\s*(PASS|FAIL|PARTIAL)", answer):
+            return say("plan_unverified", plan=plan)
+        return None
+
+    def _inline(self, script: str) -> tuple[bool, Any]:
+        """(True, value) for a literal or one call of a listed handler method with literal arguments; else (False, None)."""
+        try:
+            node = ast.parse(script.strip(), mode="eval").body
+            if not isinstance(node, ast.Call):
+                return True, ast.literal_eval(node)
+            target = node.func
+            if (
+                not isinstance(target, ast.Attribute)
+                or not isinstance(target.value, ast.Name)
+                or target.value.id not in ("handler", "self")
+                or target.attr not in INLINE_METHODS
+                or not hasattr(self, target.attr)
+            ):
+                return False, None
+            args = [ast.literal_eval(a) for a in node.args]
+            kwargs = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
+        except (SyntaxError, ValueError):
+            return False, None  # anything else is ordinary code
+        return True, getattr(self, target.attr)(*args, **kwargs)
+
+    # between turns
+
+    def _get_anchor_prompt(self, skip: bool = False) -> str:
+        """The working memory as the next prompt carries it; `skip` (not the first of several calls): only a blank."""
+        if skip:
+            return "\n"
+        lines = self.history_info[-LINES_SHOWN:]
+        older = len(self.history_info) - len(lines)
+        if older:
+            lines = [say("folded", count=older), *lines]
+        parts = ["<history>", *lines, "</history>", say("turn_line", turn=self.current_turn + 1)]
+        notes = self.working.get("key_info")
+        if notes:
+            age = self.working.get("key_info_age")
+            mark = f" ({say('old_notes', count=age)})" if age else ""
+            parts.append(f"<key_info>{mark}\n{notes}\n</key_info>")
+        return "\n<working_memory>\n" + "\n".join(parts) + "\n</working_memory>\n"
+
+    def turn_end_callback(
+        self, response: Any, tool_calls: Any, tool_results: Any, turn: int, next_prompt: str, exit_reason: Any
+    ) -> str:
+        self.current_turn = turn
+        line, found = _summary(response, tool_calls)
+        self._add_line(f"[Agent] {line}")
+        if exit_reason:
+            return next_prompt
+        extra = [] if found else [say("summary_missing")]
+        extra += self._milestones(turn)
+        extra += self._steering()
+        fresh = self._get_anchor_prompt()
+        body = re.sub(r"\n?<working_memory>.*?</working_memory>\n?", "", next_prompt, flags=re.S)
+        return "\n".join([*(e for e in extra if e), body.strip("\n"), fresh]).lstrip("\n")
+
+    def _milestones(self, turn: int) -> list[str]:
+        out = []
+        plan = self.working.get("plan")
+        if plan and turn >= 70:
+            out.append(say("plan_late", turn=turn))
+        elif plan and turn >= 10 and turn % 5 == 0:
+            out.append(say("plan_step", plan=plan))
+        elif turn % 35 == 0:
+            out.append(say("milestone_ask", turn=turn))
+        elif turn % 7 == 0:
+            out.append(say("milestone_retry", turn=turn))
+        if turn % 10 == 0:
+            out.append(say("memory_again", insight=get_global_memory()))
+        return out
+
+    def _steering(self) -> list[str]:
+        """What somebody outside wants said to the running task; notes for the notepad are added to it."""
+        parent = self.parent
+        if parent is None:
+            return []
+        wishes, notes = [parent.intervene], [parent.extrakeyinfo]
+        parent.intervene = parent.extrakeyinfo = None
+        if parent.task_dir:
+            wishes.append(consume_file(parent.task_dir, "_intervene"))
+            notes.append(consume_file(parent.task_dir, "_keyinfo"))
+        for note in filter(None, notes):
+            self.working["key_info"] = (
+                f"{self.working.get('key_info', '')}\n{say('master', text=note)}".strip()
+            )
+        return [say("master", text=wish) for wish in wishes if wish]
+
+    def _add_line(self, line: str) -> None:
+        self.history_info.append(line)
+        if self.parent:
+            self.parent.add_line(line)
+
+    # small things
+
+    def _next(self, index: int) -> str:
+        return self._get_anchor_prompt(skip=index > 0)
+
+    def _refused(self, args: dict[str, Any], msg: str) -> StepOutcome:
+        return StepOutcome({"status": "error", "msg": msg}, self._next(args["_index"]))
+
+    def _count_bad_reply(self, kind: str) -> None:
+        self._bad_replies += 1
+        if self._bad_replies >= MAX_BAD_REPLIES:
+            raise LoopExit("LLM_FAILED", say("bad_replies", count=self._bad_replies, kind=say(kind)))
+
+    def _path(self, given: str) -> Path:
+        path = Path(given).expanduser()
+        return path if path.is_absolute() else self.cwd / path
+
+    def _changed(self, path: Path, how: str) -> None:
+        self.files_changed.setdefault(str(path), how)
+
+    def _spool(self) -> Path:
+        return paths.temp() / "_output"
+
+    def _limit(self, chars: int, args: Mapping[str, Any]) -> int:
+        window = self.parent.context_win if self.parent else REFERENCE_WINDOW
+        return int(chars * max(1.0, window / REFERENCE_WINDOW) / max(1, args["_tool_num"]))
+
+    def _takes_images(self) -> bool:
+        return self.parent.takes_images() if self.parent else True
+
+    def _child_env(self) -> dict[str, str]:
+        secrets, keep = self.parent.secrets() if self.parent else ((), ())
+        return child_env(os.environ, secrets, keep)
+
+
+def _block_names(kind: str) -> tuple[str, ...]:
+    return {"python": ("python", "py"), "bash": ("bash", "sh", "shell")}.get(kind, (kind,))
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def _summary(response: Any, tool_calls: Any) -> tuple[str, bool]:
+    """(the turn in one line, whether the model wrote it): its `<summary>`, else made from its first call or text."""
+    content = getattr(response, "content", "") or ""
+    line = summary_of(content)
+    if line:
+        return line, True
+    call = tool_calls[0].function if tool_calls else None
+    return one_line(f"{call.name} {call.arguments}" if call else untagged(content)), False

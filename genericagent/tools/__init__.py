@@ -1,0 +1,1 @@
+"""What the tools do, as plain functions that know nothing of the loop."""
