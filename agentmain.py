@@ -1,0 +1,504 @@
+"""The agent: a queue of tasks run one after another in a thread, and the program around it.
+
+    agent = GenericAgent()
+    threading.Thread(target=agent.run, daemon=True).start()
+    queue = agent.put_task("…")          # {"next": delta, "turn": n} …, at last {"done": full text, "status": …}
+
+Results, statuses and exit codes are SPEC'd in RESULTS. `main()` is the command line; what a command does is in
+genericagent/cli/.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from genericagent.store.journal import Journal, find, history_from, list_sessions, new_id
+
+from agent_loop import agent_runner_loop
+from ga import GenericAgentHandler, load_tool_schema
+from genericagent import memory, paths
+from genericagent.display import to_text, untagged
+from genericagent.errors import ConfigError, GAError, SessionError
+from genericagent.llm import blocks, usage
+from genericagent.llm.history import user_line
+from genericagent.llm.transport import Abort
+from genericagent.prompts import prompt, say
+from genericagent.store import atomic
+from llmcore import SETTABLE, BaseClient, load_config, make_client, make_session, reload_mykeys
+from plugins import hooks
+
+# result of the loop → (status, exit code); EXITED with a question is ("needs_input", 4)
+RESULTS = {
+    "CURRENT_TASK_DONE": ("done", 0),
+    "EXITED": ("done", 0),
+    "MAX_TURNS_EXCEEDED": ("limit", 3),
+    "BUDGET_EXCEEDED": ("limit", 3),
+    "LLM_FAILED": ("failed", 1),
+    "ABORTED": ("interrupted", 130),
+}
+EXIT_CODES = {"done": 0, "failed": 1, "limit": 3, "needs_input": 4, "interrupted": 130}
+LONG_REQUEST = 2000  # tokens; a longer one goes into a file
+USER_TOOLS = ("ask_user", "start_long_term_update")  # left out with --no-user-tools
+
+
+@dataclass
+class Options:
+    """What a run may do: caps (dollars, seconds), where it works, what it offers."""
+
+    config_file: str | None = None
+    workspace: Path | None = None
+    max_turns: int | None = None
+    max_cost: float | None = None
+    max_time: float | None = None
+    user_tools: bool = True
+    label: str = ""  # said on the first screen, e.g. that a demo is scripted
+
+
+@dataclass
+class Task:
+    query: str
+    source: str
+    images: list[Any]
+    queue: SimpleQueue[dict[str, Any]] = field(default_factory=SimpleQueue)
+
+
+def get_system_prompt(cwd: Path | None = None) -> str:
+    """The system prompt of a task that starts now: role, date, working directory, memory index."""
+    return prompt("system").format(
+        memory=paths.memory(),
+        date=time.strftime("%Y-%m-%d"),
+        cwd=cwd or paths.temp(),
+        insight=memory.insight(),
+    )
+
+
+class GenericAgent:
+    """Tasks in, text out. One conversation at a time; `run()` works the queue until `close()`."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self.verbose = True
+        self.inc_out = True  # accepted for users of the original: output is always deltas
+        self.stop = Abort()
+        self.intervene: str | None = None
+        self.extrakeyinfo: str | None = None
+        self.task_dir: Path | None = None
+        self.busy = False
+        self.session_id = ""
+        self.lines: list[str] = []  # the summary lines of the conversation
+        self.handler: GenericAgentHandler | None = None
+        self.config = load_config(self.options.config_file)
+        self.problems = [
+            *self.config.problems,
+            *hooks.discover([paths.shipped("plugins"), paths.home() / "plugins"]),
+        ]
+        self.session_meter, self.task_meter = usage.Meter(), usage.Meter()
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._clients: dict[int, BaseClient] = {}
+        self._chosen = 0
+        self._journal: Journal | None = None
+        self._notes: tuple[str, int] | None = None  # the last task's notepad and how many tasks ago it was
+        self._started = 0.0
+        self._emit: Callable[[dict[str, Any]], None] = lambda event: None
+        self._closing = False
+
+    # models
+
+    @property
+    def client(self) -> BaseClient:
+        """The client of the chosen model. Raises ConfigError when none is configured."""
+        if self._chosen not in self._clients:
+            if not self.config.models:
+                raise ConfigError("; ".join([say("no_key"), *self.config.problems]))
+            client = make_client(make_session(self.config.models[self._chosen], self.config.models))
+            self._wire_up(client)
+            self._clients[self._chosen] = client
+        return self._clients[self._chosen]
+
+    @property
+    def llmclient(self) -> BaseClient:
+        return self.client
+
+    @property
+    def workspace(self) -> Path:
+        return self.options.workspace or paths.temp()
+
+    @property
+    def context_win(self) -> int:
+        return self.client.backend.context_win
+
+    def takes_images(self) -> bool:
+        return self.client.backend.takes_images()
+
+    def list_llms(self) -> list[tuple[int, str, bool]]:
+        """(index, name, whether it is the chosen one) of every configured model."""
+        return [(i, m.name, i == self._chosen) for i, m in enumerate(self.config.models)]
+
+    def next_llm(self, n: int = -1) -> str:
+        """Switch to model `n`, or to the next one; the conversation goes along. Returns its name."""
+        count = len(self.config.models)
+        if not count:
+            raise ConfigError(say("no_key"))
+        wanted = (self._chosen + 1) % count if n < 0 else n
+        if wanted >= count:
+            raise ConfigError(f"there is no model {n}: {count} are configured, 0 to {count - 1}")
+        history = self.client.backend.history if self._clients else []
+        self._chosen = wanted
+        self.client.backend.reset(history)
+        self.client.last_tools = ""
+        return self.client.name
+
+    def secrets(self) -> tuple[set[str], list[str]]:
+        """(values that children must not see in their environment, names of variables they may keep)."""
+        return self.config.secrets(), list(self.config.safety.env_keep)
+
+    def _wire_up(self, client: BaseClient) -> None:
+        backend = client.backend
+        backend.abort = self.stop
+        for member in getattr(backend, "members", ()):
+            member.abort = self.stop
+        backend.prices = self.config.prices
+        backend.record = self._record
+        backend.notice = lambda text: self._emit({"kind": "retry", "text": text})
+        backend.spent = self._spent
+
+    def _spent(self, used: blocks.Usage, cost: float | None) -> None:
+        self.task_meter.add(used, cost)
+        self.session_meter.add(used, cost)
+
+    def over_budget(self) -> str | None:
+        """Why the running task has to stop, or None."""
+        o, limits = self.options, self.config.limits
+        max_cost = o.max_cost if o.max_cost is not None else limits.max_cost
+        max_time = o.max_time if o.max_time is not None else limits.max_time
+        spent = self.task_meter.cost or 0.0
+        if max_cost is not None and spent >= max_cost:
+            return say("limit_cost", limit=max_cost, spent=spent)
+        if max_time is not None and time.monotonic() - self._started >= max_time:
+            return say("limit_time", limit=max_time)
+        return None
+
+    # the conversation
+
+    def new_session(self) -> None:
+        """Forget the conversation; the next task begins a new session file."""
+        self._close_journal()
+        self.lines, self._notes, self.session_id = [], None, ""
+        self.session_meter = usage.Meter()
+        for client in self._clients.values():
+            client.backend.reset()
+            client.last_tools = ""
+
+    def list_sessions(self) -> list[tuple[str, float, str]]:
+        """(id, age in seconds, title) of every saved session, newest first."""
+        now = time.time()
+        return [(s.id, now - s.updated, s.title) for s in list_sessions(paths.sessions())]
+
+    def resume(self, wanted: str = "") -> str:
+        """Go on with a saved session (an id, its beginning, or a path; empty: the newest). Raises SessionError.
+
+        Returns what the user should know about it, in one line.
+        """
+        path = find(paths.sessions(), wanted)
+        journal, records, report = Journal.open(path)
+        self.new_session()
+        restored = history_from(records)
+        self._journal, self.session_id, self.lines = journal, journal.id, list(restored.lines)
+        self._notes = (restored.key_info, 0) if restored.key_info else None
+        self.client.backend.reset(restored.history)
+        return f"{journal.id}: {restored.title}" + (f" ({report})" if report else "")
+
+    def seed_history(self, messages: Sequence[Any]) -> None:
+        """Begin with the given messages: our blocks, or `{"role", "content": text}`."""
+        history: list[blocks.Message] = []
+        for m in messages:
+            if not isinstance(m, Mapping) or m.get("role") not in ("user", "assistant"):
+                raise SessionError(
+                    'the history must be a JSON list of {"role": "user"|"assistant", "content": …}'
+                )
+            content = m.get("content")
+            history.append(
+                {
+                    "role": m["role"],
+                    "content": content if isinstance(content, list) else [blocks.text(str(content))],
+                }
+            )
+        self.client.backend.reset(history)
+        self._record({"type": "cut", "history": history})
+
+    def add_line(self, line: str) -> None:
+        self.lines.append(line)
+        self._record({"type": "line", "text": line}, sync=False)
+
+    def checkpoint(self, key_info: str) -> None:
+        """The notepad was replaced: remember it, and where the context may be cut."""
+        self.client.backend.mark_checkpoint()
+        self._record({"type": "note", "key_info": key_info}, sync=False)
+
+    def _record(self, record: dict[str, Any], sync: bool = True) -> None:
+        if self._journal is None:
+            self.session_id = new_id(time.time())
+            header = {"cwd": str(self.workspace), "llm": self.client.name}
+            self._journal = Journal.create(paths.sessions(), self.session_id, header, time.time)
+        self._journal.append(record, sync=sync)
+
+    def _close_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    # tasks
+
+    def put_task(
+        self, query: str, source: str = "user", images: list[Any] | None = None
+    ) -> SimpleQueue[dict[str, Any]]:
+        """Queue a task; returns the queue that its output comes in, ended by the item with `done`."""
+        task = Task(query, source, list(images or []))
+        self._tasks.put(task)
+        return task.queue
+
+    def abort(self) -> None:
+        """Stop the running task: the model call, the tool with all its processes, and what would follow."""
+        if self.busy:
+            self.stop.set()
+
+    def run(self) -> None:
+        """Work the queue until close(). Meant for a thread of its own."""
+        while (task := self._tasks.get()) is not None:
+            self.run_task(task)
+
+    def close(self) -> None:
+        """Stop the running task and end run() after it."""
+        self._closing = True
+        self.abort()
+        self._tasks.put(None)
+
+    def release(self) -> None:
+        """Let go of the session file, once nothing runs any more."""
+        self._close_journal()
+
+    def run_task(self, task: Task) -> None:
+        """Run one task here; its queue gets everything, also an error."""
+        self.stop.clear()
+        self.busy = True
+        full: list[str] = []
+        end: dict[str, Any] = {
+            "status": "failed",
+            "result": "LLM_FAILED",
+            "answer": "",
+            "question": None,
+            "error": None,
+        }
+        try:
+            end.update(self._command(task.query) or self._work(task, full))
+        except GAError as error:
+            end["error"] = str(error)
+        except Exception as error:
+            end["error"] = f"bug: {type(error).__name__}: {error}"
+            import logging
+
+            logging.getLogger("genericagent").exception("a task failed with a bug")
+        finally:
+            self.busy = False
+            turn = self.handler.current_turn if self.handler else 0
+            task.queue.put({
+                "done": "".join(full), "turn": turn, "usage": self.task_meter.as_dict(), "cost": self.task_meter.cost,
+                "session": self.session_id, **end,
+            })  # fmt: skip
+
+    def _command(self, query: str) -> dict[str, Any] | None:
+        """The slash commands that belong to the agent: their outcome, or None when `query` is a task."""
+        word, _, rest = query.strip().partition(" ")
+        if word.startswith("/session.") and "=" in query:
+            answer = self._set(query.strip()[len("/session.") :])
+        elif word == "/resume":
+            if rest.strip():
+                answer = self.resume(rest.strip())
+            else:
+                listed = [f"{i}  {title}" for i, _, title in self.list_sessions()[:20]]
+                answer = "\n".join(listed) or say("no_sessions")
+        else:
+            return None
+        return {"status": "done", "result": "CURRENT_TASK_DONE", "answer": answer}
+
+    def _set(self, wish: str) -> str:
+        import json
+        from dataclasses import replace
+
+        key, _, value = wish.partition("=")
+        if key not in SETTABLE:
+            raise ConfigError(f"/session.{key} cannot be set; settable: {', '.join(SETTABLE)}")
+        try:
+            parsed = json.loads(value)
+        except ValueError:
+            parsed = value
+        backend = self.client.backend
+        current = getattr(backend.model, key)
+        if current is not None and not isinstance(parsed, (type(current), int)):
+            raise ConfigError(f"/session.{key} takes {type(current).__name__}, not {value!r}")
+        backend.model = replace(backend.model, **{key: parsed})
+        return f"{key} = {parsed}"
+
+    def _work(self, task: Task, full: list[str]) -> dict[str, Any]:
+        if not task.query.strip():
+            raise GAError(say("empty_request"))
+        self._fresh_config()
+        memory.ensure_seeds()
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        self.task_meter, self._started = usage.Meter(), time.monotonic()
+        handler = self.handler = GenericAgentHandler(self, self.lines, self.workspace)
+        if self._notes:
+            handler.working = {"key_info": self._notes[0], "key_info_age": self._notes[1] + 1}
+        self._record({"type": "task", "event": "start", "source": task.source})
+        handler._add_line(user_line(task.query))
+        put, turn = task.queue.put, 0
+
+        def emit(event: dict[str, Any]) -> None:
+            put({"next": "", "turn": turn, "event": event})
+
+        self._emit = emit
+        loop = agent_runner_loop(
+            self.client, get_system_prompt(self.workspace), self._request(task), handler, self._tools(),
+            max_turns=self.options.max_turns or self.config.limits.max_turns, verbose=self.verbose, yield_info=True,
+        )  # fmt: skip
+        while True:
+            try:
+                chunk = next(loop)
+            except StopIteration as stop:
+                reason = stop.value
+                break
+            if isinstance(chunk, str):
+                full.append(chunk)
+                put({"next": chunk, "turn": turn})
+            elif "turn" in chunk:
+                turn = handler.current_turn = chunk["turn"]
+                emit({"kind": "turn"})
+            elif "tool" in chunk:
+                emit(
+                    {
+                        "kind": "tool",
+                        "name": chunk["tool"],
+                        "args": chunk["args"],
+                        "index": chunk["index"],
+                        "count": chunk["count"],
+                    }
+                )
+            else:
+                emit({"kind": "tool_done", "name": chunk["tool_done"], **_brief(chunk["data"])})
+        return self._conclude(handler, reason, "".join(full))
+
+    def _conclude(self, handler: GenericAgentHandler, reason: dict[str, Any], full: str) -> dict[str, Any]:
+        """What a finished loop means: status, answer, question, error; and what the next task is told of this one."""
+        result, data = reason["result"], reason["data"]
+        status = RESULTS[result][0]
+        question = None
+        if result == "EXITED" and isinstance(data, dict) and data.get("status") == "INTERRUPT":
+            status, question = "needs_input", data["data"]
+        notes = handler.working.get("key_info")
+        age = handler.working.get("key_info_age", 0)
+        # the notes of a stopped or failed task stay in the journal, but the next task is not to resume it by itself
+        self._notes = (notes, age) if notes and status in ("done", "needs_input", "limit") else None
+        error = None
+        if status in ("failed", "limit", "interrupted"):
+            error = str(data) if data else say("limit_turns", turns=handler.max_turns)
+        end = {
+            "status": status, "result": result, "question": question, "error": error,
+            "answer": untagged(data) if result == "CURRENT_TASK_DONE" and isinstance(data, str) else "",
+            "files_changed": handler.files_changed,
+        }  # fmt: skip
+        self._record({
+            "type": "task", "event": "end", "status": status, "usage": self.task_meter.as_dict(),
+            "cost": self.task_meter.cost,
+        })  # fmt: skip
+        return end
+
+    def _request(self, task: Task) -> Any:
+        """The user's request as the first message: long text through a file, images as blocks."""
+        query = task.query
+        if usage.estimate(query) > LONG_REQUEST:
+            path = paths.temp() / "_requests" / f"{self.session_id}-{len(self.lines)}.md"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic.write_text(path, query)
+            query = say("request_in_file", head=query[:400], length=len(query), path=path)
+        if not task.images:
+            return query
+        from genericagent.tools.images import image_block
+
+        shown = [i if isinstance(i, dict) else image_block(Path(i), self.takes_images()) for i in task.images]
+        return [blocks.text(query), *shown]
+
+    def _tools(self) -> list[dict[str, Any]]:
+        tools = load_tool_schema()
+        if self.options.user_tools:
+            return tools
+        return [t for t in tools if t["function"]["name"] not in USER_TOOLS]
+
+    def _fresh_config(self) -> None:
+        """Pick up edited configuration files between tasks; the conversation stays."""
+        config, changed = reload_mykeys()
+        if changed and config.models:
+            history = self.client.backend.history if self._clients else []
+            self.config, self._clients = config, {}
+            self._chosen = min(self._chosen, len(config.models) - 1)
+            self.client.backend.reset(history)
+
+    # for faces
+
+    def usage_text(self) -> str:
+        """Tokens, cache share and money of the session, in a few lines."""
+        total = self.session_meter
+        used = total.usage
+        share = 100 * used.cache_read / used.input if used.input else 0
+        money = say("cost_unknown") if total.cost is None else f"${total.cost:.4f}"
+        return say(
+            "usage",
+            requests=total.requests,
+            input=used.input,
+            share=f"{share:.0f}",
+            output=used.output,
+            money=money,
+        )
+
+    def banner_lines(self) -> list[str]:
+        """What the first screen says: label, model, workspace, what is wrong with the configuration."""
+        name = self.client.name if self.config.models else say("no_key")
+        return [*filter(None, [self.options.label]), f"{name} · {self.workspace}", *self.problems]
+
+
+GeneraticAgent = GenericAgent  # the original's name for it
+
+
+def _brief(data: Any) -> dict[str, Any]:
+    """A tool's outcome for a face: whether it went well, and its text, at most 4,000 characters of it."""
+    failed = isinstance(data, dict) and data.get("status") in ("error", "timeout", "stopped")
+    if isinstance(data, dict):
+        text = str(data.get("msg") or data.get("note") or data.get("stdout") or to_text(data))
+    else:
+        text = data if isinstance(data, str) else "[image]"
+    return {"ok": not failed, "result": text[:4000]}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit code."""
+    from genericagent.cli.args import run_command
+
+    return run_command(list(sys.argv[1:] if argv is None else argv))
+
+
+def cli_entry() -> None:
+    """The installed command `ga`."""
+    code = main()
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    import agentmain  # the one copy that everybody else imports
+
+    agentmain.cli_entry()

@@ -1,0 +1,1 @@
+"""The command line and its faces: arguments, chat, task mode."""

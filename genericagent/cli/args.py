@@ -1,0 +1,194 @@
+"""The command line: which words there are, and which room does the work. Returns exit codes, raises nothing expected."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from .. import __version__
+from ..errors import GAError, UsageError
+
+if TYPE_CHECKING:
+    from agentmain import GenericAgent, Options
+
+SUBCOMMANDS = ("browser", "memory", "sessions", "schedule", "import", "doctor", "telegram", "web")
+USAGE = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see --help)")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    p = _Parser(
+        prog="ga",
+        description="A personal agent: chat in the terminal, or one task from a script.",
+        allow_abbrev=False,
+    )
+    p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")
+    p.add_argument("--version", action="version", version=f"genericagent {__version__}")
+    mode = p.add_argument_group("one task, no chat")
+    mode.add_argument(
+        "-p", dest="prompt", metavar="TEXT", help="one answer on stdout; - reads the text from stdin"
+    )
+    mode.add_argument("--output-format", choices=("text", "json", "stream-json"), default="text")
+    mode.add_argument(
+        "--task", metavar="NAME", help="files in $GA_HOME/temp/NAME: input.txt in, output.txt out"
+    )
+    mode.add_argument("--input", metavar="TEXT", help="with --task: the request (default: NAME/input.txt)")
+    mode.add_argument("--history", metavar="FILE", help="with --task: JSON list of messages to begin with")
+    mode.add_argument("--wait", type=float, metavar="SECONDS", help="with --task: stay open for reply.txt")
+    mode.add_argument(
+        "--bg", action="store_true", help="with --task: detach, print the PID, wait 600 s for replies"
+    )
+    mode.add_argument(
+        "--func", metavar="FILE", help="the request is in FILE; the answer goes to FILE.out.txt"
+    )
+    mode.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    mode.add_argument("--nobg", action="store_true", help=argparse.SUPPRESS)
+    mode.add_argument("--reflect", metavar="SCRIPT", help="watcher mode (not in this version)")
+    common = p.add_argument_group("common")
+    common.add_argument("--demo", action="store_true", help="a scripted stand-in for a model: no key needed")
+    common.add_argument("--llm_no", type=int, default=0, metavar="N", help="which configured model")
+    common.add_argument("--continue", dest="again", action="store_true", help="go on with the newest session")
+    common.add_argument("--resume", metavar="ID", help="go on with this session")
+    common.add_argument("--max-turns", type=int, metavar="N")
+    common.add_argument("--max-cost", type=float, metavar="DOLLARS")
+    common.add_argument("--max-time", type=float, metavar="SECONDS")
+    common.add_argument("--sandbox", choices=("off", "auto", "require"), default="off")
+    common.add_argument("--cwd", metavar="DIR", help="the folder to work in")
+    common.add_argument("--no-user-tools", action="store_true", help="leave out the tools that need a person")
+    common.add_argument(
+        "--verbose", action="store_true", help="show the model's text and tool output in full"
+    )
+    common.add_argument("--config", metavar="FILE", help="read the configuration from FILE first")
+    return p
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """Parse and run. Expected errors end as one line on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a console that lacks a character must not end the program
+    try:
+        return _run(argv)
+    except UsageError as error:
+        return _fail(error, USAGE)
+    except GAError as error:
+        return _fail(error, 1)
+    except OSError as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _fail(error: Exception, code: int) -> int:
+    sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    if argv and argv[0] in SUBCOMMANDS:
+        return _subcommand(argv[0], argv[1:])
+    try:
+        args = build_parser().parse_args(argv)
+    except SystemExit as end:  # --help and --version
+        return int(end.code or 0)
+    _refuse_nonsense(args)
+    if args.bg:
+        from .task_mode import detach
+
+        return detach(args, argv)
+    if args.demo:
+        from .demo import scripted_model
+
+        with scripted_model() as (label, args.config):
+            return _serve(args, label)
+    return _serve(args, "")
+
+
+def _refuse_nonsense(args: argparse.Namespace) -> None:
+    modes = [m for m in ("prompt", "task", "func", "reflect") if getattr(args, m) is not None]
+    if len(modes) > 1:
+        raise UsageError("-p, --task, --func and --reflect exclude each other")
+    if args.reflect:
+        raise UsageError("--reflect is not in this version yet")
+    if (args.bg or args.wait or args.history or args.input is not None) and args.task is None:
+        raise UsageError("--input, --history, --wait and --bg go with --task")
+    if args.sandbox == "require":
+        raise UsageError(
+            "there is no sandbox in this version yet, and --sandbox require does not run without one"
+        )
+    for name in ("max_turns", "max_cost", "max_time"):
+        value = getattr(args, name)
+        if value is not None and not value > 0:
+            raise UsageError(f"--{name.replace('_', '-')} must be more than 0")
+
+
+def _options(args: argparse.Namespace, label: str) -> Options:
+    from agentmain import Options
+
+    folder = args.cwd or args.path
+    workspace = None
+    if folder:
+        workspace = Path(folder).expanduser().absolute()
+        if not workspace.is_dir():
+            raise UsageError(f"{folder} is not a folder")
+    return Options(
+        config_file=args.config,
+        workspace=workspace,
+        max_turns=args.max_turns,
+        max_cost=args.max_cost,
+        max_time=args.max_time,
+        user_tools=not (args.no_user_tools or args.func),
+        label=label,
+    )
+
+
+def _serve(args: argparse.Namespace, label: str) -> int:
+    from . import one_shot, task_mode
+
+    if args.task is not None:
+        return task_mode.run_task_mode(args, lambda: _agent(args, label))
+    if args.prompt is not None:
+        return one_shot.run_prompt(args, lambda: _agent(args, label))
+    if args.func is not None:
+        return one_shot.run_func(args, lambda: _agent(args, label))
+    from .chat import run_chat
+
+    return run_chat(_agent(args, label))
+
+
+def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
+    from agentmain import GenericAgent
+
+    if args.sandbox == "auto":
+        sys.stderr.write("note: there is no sandbox in this version yet; commands run with your own rights\n")
+    one_shot = args.task is not None or args.prompt is not None or args.func is not None
+    if label and one_shot:  # the chat says it on its first screen
+        sys.stderr.write(f"{label}\n")
+    agent = GenericAgent(_options(args, label))
+    if args.llm_no:
+        agent.next_llm(args.llm_no)
+    agent.verbose = args.verbose or not one_shot
+    if args.again or args.resume:
+        sys.stderr.write(f"resumed {agent.resume(args.resume or '')}\n")
+    return agent
+
+
+def _subcommand(name: str, rest: Sequence[str]) -> int:
+    if name == "sessions":
+        from ..paths import sessions
+        from ..store.journal import list_sessions
+
+        words = " ".join(rest).lower()
+        for info in list_sessions(sessions()):
+            if words in info.title.lower():
+                sys.stdout.write(f"{info.id}  {info.title}\n")
+        return 0
+    raise UsageError(f"`{name}` is not in this version yet" + (f" (a folder? write .{os.sep}{name})"))

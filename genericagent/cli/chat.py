@@ -1,0 +1,513 @@
+"""The terminal chat, scrollback-first: what is finished is ordinary terminal text, only the live part is redrawn.
+
+    Chat    the conversation: what a typed line means, what runs, what waits. Knows no terminal library
+    Screen  prompt_toolkit: the input stays alive while a task runs
+    Lines   plain lines for terminals that can't move their cursor (TERM=dumb)
+
+A task's display queue is followed by a thread of its own; everything it shows goes through the face's `write`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any, TextIO
+
+from .. import paths, prompts
+from ..safety.term import clean, one_line
+from . import commands
+from .render import Painter, Piece, View
+
+ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+FRAME = 0.03  # seconds between two updates of the screen
+ARMED = 2.0  # seconds in which a second Ctrl-C quits
+LIVE_ROWS = 6  # rows of unfinished text above the input
+ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
+
+
+def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
+    """Chat until the user leaves; `agent.run` gets a thread of its own. Returns the exit code.
+
+    Without a terminal on both sides nothing is done but one line on stderr, and 2 is returned.
+    """
+    out = out or sys.stdout
+    texts = prompts.catalog("chat")
+    if not (_is_terminal(sys.stdin) and _is_terminal(out)):
+        if sys.stderr:
+            sys.stderr.write(texts["no_terminal"] + "\n")
+        return 2
+    for stream in (sys.stdin, out, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a sign the terminal can't show must not end the program
+            stream.reconfigure(errors="replace")
+    return Chat(agent, out, texts).run()
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return stream is not None and bool(stream.isatty())
+    except ValueError:  # closed
+        return False
+
+
+class Chat:
+    """One conversation at a terminal. Its methods may be called from the face's thread and the followers'."""
+
+    def __init__(self, agent: Any, out: TextIO, texts: dict[str, str]) -> None:
+        self.agent, self.out, self.texts = agent, out, texts
+        plain = os.environ.get("TERM") in ("dumb", "unknown")
+        colour = not plain and not os.environ.get("NO_COLOR")
+        self.painter = Painter(rich=not plain, colour=colour)
+        self.view = View(texts)
+        self.running = self.stopping = self._leaving = False
+        self._hint, self._hint_until, self._armed_until = "", 0.0, 0.0
+        self._waiting: deque[str] = deque()
+        self._choices: list[str] = []
+        self._lock = threading.RLock()
+        self._follower: threading.Thread | None = None
+        self.face: Lines | Screen = Lines(self) if plain else Screen(self)
+
+    def run(self) -> int:
+        title, *rest = [clean(line) for line in self.agent.banner_lines()] or [""]
+        self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, self.texts["tip"]])])
+        worker = threading.Thread(target=self.agent.run, name="agent", daemon=True)
+        worker.start()
+        before = {number: signal.signal(number, self._signalled) for number in ENDINGS}
+        try:
+            code = self.face.run()
+        finally:
+            self._leaving = True  # from here on no signal disturbs the cleaning up
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self._clean_up(worker)
+            for number, handler in before.items():
+                signal.signal(number, handler or signal.SIG_DFL)
+        if self.agent.session_id:
+            name = "ga" if Path(sys.argv[0]).stem == "ga" else "python agentmain.py"
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self.say("resume_with", command=f"{name} --resume {self.agent.session_id}")
+        return code
+
+    def _signalled(self, number: int, frame: Any) -> None:
+        if not self._leaving:
+            self._leaving = True
+            self.face.close(128 + number)
+
+    def _clean_up(self, worker: threading.Thread) -> None:
+        """Stop what runs, with all its processes, and let go of the session."""
+        from ..tools.code_run import kill_background
+
+        self.agent.close()
+        for thread in (worker, self._follower):  # the end of a stopped task is worth seeing
+            if thread:
+                thread.join(5)
+        kill_background()
+        self.agent.release()
+
+    def submit(self, text: str) -> None:
+        """A line the user sent: a command, a message, or one that waits for the running task's end."""
+        text = clean(text).strip()
+        if not text:
+            return None
+        if not self.face.echoes:
+            self.show([Piece("user", self._echo(text))])
+        try:
+            if commands.run(self, text):
+                return None
+            with self._lock:
+                if not self.running:
+                    return self._send(text)
+                self._waiting.append(text)
+            self.say("queued", n=len(self._waiting))
+        except Exception as error:  # a bug ends this line, not the conversation
+            logging.getLogger(__name__).exception("cannot handle a line")
+            self.error("plain", text=one_line(f"{type(error).__name__}: {error}", 500))
+
+    def interrupt(self, cleared: bool = False) -> None:
+        """Ctrl-C: it has cleared text, or else stops the run, or else asks before it quits."""
+        if cleared:
+            self._armed_until = 0.0
+        elif not self.stop():
+            self._sure("press_again")
+
+    def leave(self) -> None:
+        """Ctrl-D without text: quit, but ask first while a task runs."""
+        if self.running:
+            self._sure("leave_running")
+        else:
+            self.close()
+
+    def stop(self) -> bool:
+        """Stop the running task; False when there is none."""
+        if not self.running:
+            return False
+        self.stopping, self._armed_until = True, 0.0
+        self.agent.abort()
+        self.tell("stopping")
+        return True
+
+    def _sure(self, key: str) -> None:
+        """Quit when this comes twice within ARMED seconds; the first time, say so."""
+        if time.monotonic() < self._armed_until:
+            return self.close()
+        self._armed_until = time.monotonic() + ARMED
+        return self.tell(key)
+
+    def close(self) -> None:
+        self.face.close()
+
+    def forget(self) -> None:
+        """The conversation was replaced: an open question is void."""
+        self._choices = []
+
+    def show(self, pieces: Iterable[Piece]) -> None:
+        with self._lock:
+            text = self.painter.paint(pieces, self.face.width())
+        self.face.write(text)
+
+    def say(self, key: str, **values: object) -> None:
+        self.show([Piece("plain" if key == "plain" else "dim", self.texts[key].format(**values))])
+
+    def error(self, key: str, **values: object) -> None:
+        self.show([Piece("error", self.texts[key].format(**values))])
+
+    def tell(self, key: str) -> None:
+        """Something of the moment, beside the input; not kept in the scrollback."""
+        self._hint, self._hint_until = self.texts[key], time.monotonic() + ARMED
+        self.face.hint(self._hint)
+
+    def live(self) -> tuple[str, str]:
+        """(status, unfinished text), both possibly empty."""
+        status, tail = self.view.live() if self.running else ("", "")
+        hint = self._hint if time.monotonic() < self._hint_until else ""
+        return hint or status, tail
+
+    def _echo(self, text: str) -> str:
+        lines = text.split("\n")
+        if len(lines) <= ECHO_LINES:
+            return text
+        more = self.texts["more_lines"].format(n=len(lines) - ECHO_LINES)
+        return "\n".join([*lines[:ECHO_LINES], more])
+
+    def _send(self, text: str) -> None:
+        """Hand `text` to the agent; a number after a question with choices means that choice."""
+        if text.isdecimal() and 1 <= int(text) <= len(self._choices):
+            text = self._choices[int(text) - 1]
+        self._choices = []
+        self.view.start()
+        queue = self.agent.put_task(text, source="user")
+        self.running, self.stopping = True, False
+        self._follower = threading.Thread(target=self._follow, args=(queue,), daemon=True)
+        self._follower.start()
+
+    def _follow(self, queue: Queue[dict[str, Any]]) -> None:
+        """Show a task's items until the last one. The frame pause lets items gather: one redraw for many."""
+        self.painter.warm_up()
+        last: dict[str, Any] = {}
+        while "done" not in last:
+            items = _batch(queue)
+            pieces: list[Piece] = []
+            for last in items:
+                try:
+                    pieces += self.view.feed(last)
+                except Exception:  # a fault in the display must not lose the end of the task
+                    logging.getLogger(__name__).exception("cannot show an item")
+            if "done" in last:
+                return self._end(last, pieces)
+            if pieces:
+                self.show(pieces)
+            else:
+                self.face.refresh()
+            if self.stopping and not items:
+                self.agent.abort()  # the first one may have come before the task began
+            time.sleep(FRAME)
+        return None
+
+    def _end(self, item: dict[str, Any], pieces: list[Piece]) -> None:
+        """Show the last pieces of a task; then comes the next message that waits, if all went well."""
+        with self._lock:
+            going_on = item.get("status", "done") == "done" and bool(self._waiting)
+            if going_on:
+                text = self._waiting.popleft()
+            else:  # what waits was written for another situation: the user decides
+                text = "\n".join(self._waiting)
+                self._waiting.clear()
+                self.running = self.stopping = False
+                self._hint_until = 0.0
+                self._choices = list(map(str, (item.get("question") or {}).get("candidates") or []))
+        self.show(pieces)
+        if going_on:
+            self.show([Piece("user", self._echo(text))])
+            with self._lock:
+                self._send(text)
+        elif text and not self.face.give_back(text):
+            self.say("not_sent", text=text)
+        self.face.refresh()
+
+
+def _batch(queue: Queue[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All items that are there, after a short wait for the first."""
+    items: list[dict[str, Any]] = []
+    with contextlib.suppress(Empty):
+        items.append(queue.get(timeout=0.2))
+        while "done" not in items[-1] and len(items) < 5000:
+            items.append(queue.get_nowait())
+    return items
+
+
+class Lines:
+    """Plain lines in, plain lines out, and not a single control code."""
+
+    echoes = True
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat, self._open, self._closed = chat, False, False
+        self._lock = threading.Lock()
+
+    def run(self) -> int:
+        while not self._closed:
+            try:
+                self._prompt()
+                text = input()
+                self._open = False
+                self._chat.submit(text)
+            except EOFError:
+                break
+            except KeyboardInterrupt:
+                self._chat.interrupt()
+        return 0
+
+    def close(self, code: int = 0) -> None:
+        self._closed = True
+        if code:  # a signal, while input() waits
+            raise SystemExit(code)
+
+    def width(self) -> int:
+        return 80
+
+    def write(self, text: str) -> None:
+        with self._lock:
+            self._chat.out.write("\n" * self._open + text)
+            self._chat.out.flush()
+            self._open = False
+
+    def hint(self, text: str) -> None:
+        self.write(text + "\n")
+
+    def refresh(self) -> None:
+        if not self._chat.running:
+            self._prompt()
+
+    def give_back(self, text: str) -> bool:
+        return False
+
+    def _prompt(self) -> None:
+        with self._lock:
+            if not self._open:
+                self._chat.out.write("> ")
+                self._chat.out.flush()
+            self._open = True
+
+
+class Screen:
+    """An input line at the bottom, the live part above it, everything else in the terminal's own scrollback."""
+
+    echoes = False
+
+    def __init__(self, chat: Chat) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.output import create_output
+
+        self._chat = chat
+        self._loop: Any = None
+        self._code = 0
+        output = create_output(stdout=chat.out)
+        if hasattr(output, "enable_cpr"):
+            output.enable_cpr = False  # late answers of a slow terminal would be typed into the message
+        self._session: PromptSession[str] = PromptSession(
+            self._message, multiline=True, prompt_continuation="  ", history=_history(),
+            key_bindings=self._keys(), enable_suspend=True, enable_open_in_editor=True, output=output,
+        )  # fmt: skip
+        self._app = self._session.app
+        self._app.erase_when_done = True
+        self._app.ttimeoutlen = 2.0  # a paste's marker may come in two pieces over a slow line
+
+    def run(self) -> int:
+        from prompt_toolkit.patch_stdout import patch_stdout
+
+        with patch_stdout():  # what a library prints goes above the input, escapes made harmless
+            with contextlib.suppress(EOFError, KeyboardInterrupt, OSError):  # the terminal went away
+                self._session.prompt(pre_run=self._started)
+            self._loop = None
+            with contextlib.suppress(OSError):
+                self._app.output.disable_bracketed_paste()  # see _above
+                self._app.output.flush()
+        return self._code
+
+    def close(self, code: int = 0) -> None:
+        def leave() -> None:
+            if self._app.is_running and not self._app.is_done:
+                self._app.exit()
+
+        self._code = code
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(leave)
+        elif code:  # a signal before the input is there
+            raise SystemExit(code)
+
+    def width(self) -> int:
+        return self._app.output.get_size().columns
+
+    def write(self, text: str) -> None:
+        """Print above the live part. From another thread: returns when it is on the screen."""
+        loop, shown = self._loop, threading.Event()
+        if loop is None:
+            self._put(text)
+        elif threading.get_ident() == self._thread:
+            self._above(text, shown)
+        else:
+            try:
+                loop.call_soon_threadsafe(self._above, text, shown)
+            except RuntimeError:  # the loop ended in between
+                return self._put(text)
+            while not shown.wait(0.5) and self._loop is loop:
+                pass  # a slow terminal: wait, so that no backlog grows
+            if not shown.is_set():
+                self._put(text)
+        return None
+
+    def hint(self, text: str) -> None:
+        self.refresh()
+        if self._loop is not None:
+            self._loop.call_later(ARMED + 0.1, self._app.invalidate)
+
+    def refresh(self) -> None:
+        if self._loop is not None:
+            self._app.invalidate()
+
+    def give_back(self, text: str) -> bool:
+        """Put text into the input, before what is there; False when there is no input any more."""
+
+        def insert() -> None:
+            buffer = self._session.default_buffer
+            buffer.text = text + ("\n" + buffer.text if buffer.text else "")
+            buffer.cursor_position = len(buffer.text)
+
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(insert)
+        return loop is not None
+
+    def _started(self) -> None:
+        import asyncio
+
+        self._thread, self._loop = threading.get_ident(), asyncio.get_running_loop()
+
+    def _above(self, text: str, shown: threading.Event) -> None:
+        if getattr(self._app, "_running_in_terminal", False):  # an editor has the screen
+            self._loop.call_later(0.1, self._above, text, shown)
+            return
+        # erase() would switch bracketed paste off until the redraw: a paste in that moment would be typed lines
+        output: Any = self._app.output
+        output.disable_bracketed_paste = lambda: None
+        self._app.renderer.erase()
+        del output.disable_bracketed_paste
+        self._put(text)
+        shown.set()
+        self._app.invalidate()
+
+    def _put(self, text: str) -> None:
+        output = self._app.output
+        output.write_raw(text)
+        output.flush()
+
+    def _message(self) -> Any:
+        """The live part and the input's mark, as prompt_toolkit wants them."""
+        size = self._app.output.get_size()
+        width, height = max(size.columns - 1, 10), max(min(LIVE_ROWS, size.rows // 3), 1)
+        status, tail = self._chat.live()
+        rows = _fold(tail, width, height) if tail else []
+        lines = [("", row) for row in rows] + ([("fg:ansibrightblack", status)] if status else [])
+        return [(style, line + "\n") for style, line in lines] + [("bold", "❯ ")]
+
+    def _keys(self) -> Any:
+        from prompt_toolkit.enums import DEFAULT_BUFFER
+        from prompt_toolkit.filters import Condition, has_focus
+        from prompt_toolkit.key_binding import KeyBindings
+
+        keys, chat = KeyBindings(), self._chat
+        here = has_focus(DEFAULT_BUFFER)
+        empty = Condition(lambda: not self._session.default_buffer.text)
+
+        @keys.add("enter", filter=here)
+        def _send(event: Any) -> None:
+            buffer = event.current_buffer
+            text = buffer.text
+            if text.strip():
+                buffer.append_to_history()
+            buffer.reset()
+            chat.submit(text)
+
+        @keys.add("escape", "enter", filter=here)
+        @keys.add("c-j", filter=here)
+        def _newline(event: Any) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("c-c", filter=here)
+        @keys.add("<sigint>")
+        def _interrupt(event: Any) -> None:
+            buffer = self._session.default_buffer
+            chat.interrupt(cleared=bool(buffer.text))
+            buffer.reset()
+
+        @keys.add("c-d", filter=here & empty)
+        def _leave(event: Any) -> None:
+            chat.leave()
+
+        return keys
+
+
+def _fold(text: str, width: int, rows: int) -> list[str]:
+    """The last `rows` screen rows of `text`, wide characters counted as two cells."""
+    from prompt_toolkit.utils import get_cwidth
+
+    folded: list[str] = []
+    for line in text.split("\n")[-rows:]:
+        row, used = "", 0
+        for char in line.expandtabs(4)[-width * rows :]:
+            cells = get_cwidth(char)
+            if used + cells > width:
+                folded.append(row)
+                row, used = "", 0
+            row, used = row + char, used + cells
+        folded.append(row)
+    return folded[-rows:]
+
+
+def _history() -> Any:
+    """Messages of all chats in one private file; without a place to write, in memory only."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    class Kept(FileHistory):
+        def store_string(self, string: str) -> None:
+            try:
+                super().store_string(string)
+            except OSError as error:
+                logging.getLogger(__name__).warning("chat history not written: %s", error)
+
+    path = paths.home() / "chat_history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        path.chmod(0o600)
+    except OSError as error:
+        logging.getLogger(__name__).warning("no chat history: %s", error)
+        return InMemoryHistory()
+    return Kept(str(path))

@@ -1,0 +1,158 @@
+"""The chat's slash commands: one function each. Its docstring is its line in /help (translated by `help_<name>`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import GAError
+from ..safety.term import clean, one_line
+
+if TYPE_CHECKING:
+    from .chat import Chat
+
+Function = Callable[["Chat", str], None]
+
+
+class Command(NamedTuple):
+    name: str
+    usage: str  # its arguments, for /help
+    idle: bool  # refused while a task runs
+    function: Function
+
+
+COMMANDS: dict[str, Command] = {}  # by name and by alias
+_WORD = re.compile(r"/([a-z_]+)(?:\s+(.*))?$", re.S | re.I)
+
+
+def command(*aliases: str, usage: str = "", idle: bool = False) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
+        entry = Command(function.__name__.strip("_"), usage, idle, function)
+        COMMANDS.update(dict.fromkeys((entry.name, *aliases), entry))
+        return function
+
+    return register
+
+
+def parse(
+    text: str, exists: Callable[[str], bool] = lambda path: Path(path).exists()
+) -> tuple[str, str] | None:
+    """(word, arguments) when `text` is meant as a command, known or not; None when it is for the model."""
+    match = _WORD.match(text.strip())
+    if not match:
+        return None
+    word, rest = match[1].lower(), (match[2] or "").strip()
+    if word not in COMMANDS and ("/" in rest or exists(f"/{match[1]}")):
+        return None  # a sentence that begins with a path
+    return word, rest
+
+
+def run(chat: Chat, text: str) -> bool:
+    """Run `text` if it is a command. False: it is for the model. Expected errors become one line."""
+    parsed = parse(text)
+    if parsed is None:
+        return False
+    word, rest = parsed
+    entry = COMMANDS.get(word)
+    if entry is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(word, COMMANDS, 1, 0.5)
+        chat.error("unknown_near" if near else "unknown", word=word, near=near[0] if near else "")
+    elif entry.idle and chat.running:
+        chat.error("busy", word=word)
+    else:
+        try:
+            entry.function(chat, rest)
+        except GAError as error:
+            chat.error("plain", text=one_line(str(error), 500))
+    return True
+
+
+@command("h")
+def help(chat: Chat, args: str) -> None:
+    """what can be typed here"""
+    entries = {entry.name: entry for entry in COMMANDS.values()}
+    lines = []
+    for entry in entries.values():
+        others = [f"/{word}" for word, e in COMMANDS.items() if e is entry and word != entry.name]
+        told = chat.texts.get(f"help_{entry.name}") or entry.function.__doc__ or ""
+        head = f"/{entry.name} {entry.usage}".rstrip()
+        lines.append(f"  {head:<16} {told}" + (f" ({', '.join(others)})" if others else ""))
+    chat.say("plain", text="\n".join([*lines, "", chat.texts["keys"]]))
+
+
+@command(idle=True)
+def new(chat: Chat, args: str) -> None:
+    """begin a new conversation"""
+    chat.agent.new_session()
+    chat.forget()
+    chat.say("new")
+
+
+@command(usage="[n|name]", idle=True)
+def llm(chat: Chat, args: str) -> None:
+    """list the models, or switch to one"""
+    models = chat.agent.list_llms()
+    if args:
+        wanted = [i for i, name, _ in models if args == str(i) or args.lower() in str(name).lower()]
+        if not wanted:
+            return chat.error("no_llm", wanted=one_line(args), last=len(models) - 1)
+        exact = [i for i in wanted if args == str(i)]
+        chat.agent.next_llm((exact or wanted)[0])
+        models = chat.agent.list_llms()
+    lines = [f"{'▸' if current else ' '} {i}  {one_line(str(name))}" for i, name, current in models]
+    return chat.say("plain", text="\n".join(lines) or chat.texts["no_models"])
+
+
+@command()
+def stop(chat: Chat, args: str) -> None:
+    """stop the running task (also Ctrl-C)"""
+    if not chat.stop():
+        chat.say("nothing_runs")
+
+
+@command()
+def cost(chat: Chat, args: str) -> None:
+    """tokens and money used so far"""
+    chat.say("plain", text=clean(chat.agent.usage_text()))
+
+
+@command(usage="[n|id]", idle=True)
+def resume(chat: Chat, args: str) -> None:
+    """list earlier conversations, or go on with one"""
+    sessions = chat.agent.list_sessions()
+    if not args:
+        lines = [
+            f"{n:>3}  {_age(chat, age):>8}  {id_}  {one_line(str(title), 60)}"
+            for n, (id_, age, title) in enumerate(sessions[:20], 1)
+        ]
+        return chat.say("plain", text="\n".join(lines) or chat.texts["no_sessions"])
+    if args.isdecimal() and 1 <= int(args) <= len(sessions):
+        args = sessions[int(args) - 1][0]
+    about = chat.agent.resume(args)
+    chat.forget()
+    return chat.say("resumed", about=one_line(str(about), 200))
+
+
+@command()
+def verbose(chat: Chat, args: str) -> None:
+    """show all output and thinking, or only the heads"""
+    chat.view.verbose = not chat.view.verbose
+    chat.say("verbose_on" if chat.view.verbose else "verbose_off")
+
+
+@command("exit", "q")
+def quit(chat: Chat, args: str) -> None:
+    """leave the chat (also Ctrl-D)"""
+    chat.close()
+
+
+def _age(chat: Chat, seconds: float) -> str:
+    """How long ago, in the largest unit that fits."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= length:
+            return chat.texts[unit].format(n=int(seconds // length))
+    return chat.texts["just_now"]

@@ -1,0 +1,62 @@
+"""One request, one answer: `-p TEXT` on stdout, `--func FILE` into FILE.out.txt."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..store import atomic
+from .running import ROUND_END, exit_code, outcome, run_one
+
+if TYPE_CHECKING:
+    from agentmain import GenericAgent
+
+
+def run_prompt(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
+    """`-p`: the answer on stdout in the wanted format, everything else on stderr."""
+    text = sys.stdin.read() if args.prompt == "-" else args.prompt
+    if not text.strip():
+        raise UsageError("the request is empty")
+    show = _stream_line if args.output_format == "stream-json" else None
+    end = run_one(make_agent(), text, show)
+    if args.output_format == "json":
+        sys.stdout.write(json.dumps(outcome(end), ensure_ascii=False) + "\n")
+    elif args.output_format == "text":
+        question = end["question"]
+        if end["answer"]:
+            sys.stdout.write(end["answer"] + "\n")
+        if question:
+            sys.stdout.write(
+                "\n".join([question["question"], *(f"- {c}" for c in question["candidates"])]) + "\n"
+            )
+        if end["error"]:
+            sys.stderr.write(f"error: {end['error']}\n")
+    return exit_code(end)
+
+
+def _stream_line(item: dict[str, Any]) -> None:
+    line = outcome(item) if "done" in item else item
+    sys.stdout.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def run_func(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
+    """`--func FILE`: the whole output into FILE.out.txt, ended by the round-end line."""
+    source = Path(args.func)
+    try:
+        text = source.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {source}: {error}") from None
+    if not text.strip():
+        raise UsageError(f"{source} is empty")
+    end = run_one(make_agent(), text, None)
+    parts = [end["done"].strip(), end["error"] and f"error: {end['error']}", ROUND_END]
+    atomic.write_text(Path(f"{source}.out.txt"), "\n\n".join(p for p in parts if p) + "\n")
+    if end["error"]:
+        sys.stderr.write(f"error: {end['error']}\n")
+    return exit_code(end)

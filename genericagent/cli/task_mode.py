@@ -1,0 +1,181 @@
+"""`--task NAME`: a scripted task that talks through files in $GA_HOME/temp/NAME (SPEC §4).
+
+input.txt → output.txt (growing, ended by `[ROUND END]`), result.json; with --wait: reply.txt → output1.txt, …
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..paths import program, task_dir
+from ..store import atomic
+from ..store.lock import FileLock
+from .running import ROUND_END, TICK, exit_code, items, outcome, working
+
+if TYPE_CHECKING:
+    from agentmain import GenericAgent
+
+BG_WAIT = 600  # seconds a detached task waits for a reply
+_CLEARED = ("result.json", "reply.txt", "_stop", "_intervene")
+
+
+def run_task_mode(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
+    """Run the task and its replies; the exit code is that of the last round."""
+    folder = _folder(args.task)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = _locked(folder, args.task)
+    try:
+        return _rounds(args, folder, make_agent)
+    finally:
+        lock.release()
+
+
+def _locked(folder: Path, name: str) -> FileLock:
+    lock = FileLock(folder / ".lock")
+    if not lock.acquire():
+        holder = lock.holder() or {}
+        raise UsageError(f"the task {name} is running already (process {holder.get('pid', 'unknown')})")
+    return lock
+
+
+def _rounds(args: Namespace, folder: Path, make_agent: Callable[[], GenericAgent]) -> int:
+    text = _request(args, folder)
+    _clear(folder)
+    agent = make_agent()
+    agent.task_dir = folder
+    _seed(agent, args.history, folder)
+    code, number = 0, 0
+    with working(agent):
+        while True:
+            end = _round(agent, text, folder, number)
+            code = exit_code(end)
+            reply = None if end["status"] == "interrupted" else _await_reply(folder, args.wait or 0)
+            if reply is None:
+                return code
+            text, number = reply, number + 1
+
+
+def _folder(name: str) -> Path:
+    if (
+        not re.fullmatch(r"[^\s/\\:\x00-\x1f][^/\\:\x00-\x1f]*", name)
+        or name.startswith((".", "_"))
+        or len(name) > 100
+    ):
+        raise UsageError(f"{name!r} is not a task name: one file name, not beginning with . or _")
+    return task_dir(name)
+
+
+def _request(args: Namespace, folder: Path) -> str:
+    """The first request; refused before anything is cleared or any model is called when there is none."""
+    source = folder / "input.txt"
+    if args.input is not None:
+        text = str(args.input)
+        if text.strip():
+            atomic.write_text(source, text)
+    elif source.exists():
+        text = source.read_text(encoding="utf-8-sig", errors="replace")
+    else:
+        raise UsageError(f"nothing to do: give --input TEXT or write {source}")
+    if not text.strip():
+        raise UsageError("the request is empty")
+    return text
+
+
+def _clear(folder: Path) -> None:
+    """Take away what an earlier run left: output*.txt and the files that would steer this one."""
+    for old in [*folder.glob("output*.txt"), *(folder / name for name in _CLEARED)]:
+        if re.fullmatch(r"output\d*\.txt", old.name) or old.name in _CLEARED:
+            old.unlink(missing_ok=True)
+
+
+def _seed(agent: GenericAgent, given: str | None, folder: Path) -> None:
+    file = Path(given) if given else folder / "_history.json"
+    if not given and not file.exists():
+        return
+    try:
+        messages = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the history in {file} cannot be read: {error}") from None
+    if not isinstance(messages, list):
+        raise UsageError(f"the history in {file} is not a JSON list of messages")
+    agent.seed_history(messages)
+
+
+def _round(agent: GenericAgent, text: str, folder: Path, number: int) -> dict[str, Any]:
+    """One request and its output file; returns the last item."""
+    stop_file = folder / "_stop"
+
+    def look() -> None:
+        if atomic.read_and_delete(stop_file) is not None:
+            agent.abort()
+
+    name = f"output{number or ''}.txt"
+    last: dict[str, Any] = {}
+    with (folder / name).open("w", encoding="utf-8", errors="replace", newline="\n") as out:
+        for item in items(agent, text, look):
+            if item.get("next"):
+                out.write(item["next"])
+                out.flush()
+            last = item
+        if last["status"] == "needs_input":
+            question = last["question"]
+            out.write(
+                "\n" + "\n".join([question["question"], *(f"- {c}" for c in question["candidates"])]) + "\n"
+            )
+        if last["error"]:
+            out.write(f"\n[{last['status']}] {last['error']}\n")
+        if last.get("files_changed"):
+            out.write(
+                "\n" + "\n".join(f"{how}: {path}" for path, how in last["files_changed"].items()) + "\n"
+            )
+        atomic.write_text(
+            folder / "result.json", json.dumps(outcome(last), ensure_ascii=False, indent=1) + "\n"
+        )
+        out.write(f"\n{ROUND_END}\n")
+    if last["error"]:
+        sys.stderr.write(f"error: {last['error']}\n")
+    return last
+
+
+def _await_reply(folder: Path, seconds: float) -> str | None:
+    """The next reply.txt within the time, or None; `_stop` ends the waiting."""
+    deadline = time.monotonic() + seconds
+    while True:
+        data = atomic.read_and_delete(folder / "reply.txt") if seconds else None
+        text = (data or b"").decode("utf-8-sig", "replace").strip()
+        if text:
+            return text
+        if time.monotonic() >= deadline or atomic.read_and_delete(folder / "_stop") is not None:
+            return None
+        time.sleep(TICK)
+
+
+def detach(args: Namespace, argv: Sequence[str]) -> int:
+    """`--bg`: start the same command in a session of its own, print its PID. What is wrong is said here, at once."""
+    folder = _folder(args.task)
+    folder.mkdir(parents=True, exist_ok=True)
+    _locked(folder, args.task).release()
+    _request(args, folder)
+    again = [a for a in argv if a != "--bg"]
+    if "--wait" not in again:
+        again += ["--wait", str(BG_WAIT)]
+    with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
+        child = subprocess.Popen(
+            [sys.executable, str(program()), *again],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=os.name == "posix",
+        )
+    sys.stdout.write(f"PID: {child.pid}\n")
+    return 0

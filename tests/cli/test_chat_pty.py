@@ -1,0 +1,634 @@
+"""The chat in a real pseudo-terminal, its screen read by a terminal emulator."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyte
+import pytest
+
+from genericagent.scripted import ScriptedServer, call, say
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = [sys.executable, str(ROOT / "agentmain.py")]
+FAKE = [sys.executable, str(ROOT / "tests" / "cli" / "fake_agent.py")]
+DEADLINE = 20.0  # seconds; only a hang is that slow
+PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"
+CTRL_C, CTRL_D, CTRL_J = b"\x03", b"\x04", b"\n"
+
+
+class Terminal:
+    """A program in a pty and what its screen shows."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], columns: int = 80, rows: int = 30) -> None:
+        import pty
+
+        self.screen = pyte.HistoryScreen(columns, rows, history=20_000)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self._above: list[str] = []  # the scrollback, as text
+        self.code: int | None = None
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(argv[0], argv, env)
+        self.resize(columns, rows)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self.screen.resize(rows, columns)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def send(self, keys: bytes | str) -> None:
+        os.write(self.fd, keys.encode() if isinstance(keys, str) else keys)
+
+    def read(self, wait: float = 0.1) -> bool:
+        """Take all that the program wrote; False at its end."""
+        while select.select([self.fd], [], [], wait)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:  # the other side is closed
+                return False
+            self.raw += data
+            self._stream.feed(data)
+            wait = 0
+        return True
+
+    def lines(self) -> list[str]:
+        """Scrollback and screen, without the empty lines at the end."""
+        width, top = self.screen.columns, self.screen.history.top
+        self._above += ["".join(row[x].data for x in range(width)).rstrip() for row in top]
+        top.clear()
+        lines = self._above + [line.rstrip() for line in self.screen.display]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    def text(self) -> str:
+        return "\n".join(self.lines())
+
+    def until(self, wanted: str | Callable[[], bool]) -> None:
+        """Wait until the screen shows `wanted`, or the condition holds."""
+        end = time.monotonic() + DEADLINE
+        while not (wanted in self.text() if isinstance(wanted, str) else wanted()):
+            assert time.monotonic() < end, f"not seen: {wanted}\n{self.text()}"
+            assert self.read() or (isinstance(wanted, str) and wanted in self.text()), self.text()
+
+    def input(self) -> str:
+        """The text after the newest input mark, wrapped lines joined."""
+        at = self.text().rpartition("❯")[2]
+        return "".join(line.removeprefix("  ") for line in at.split("\n")).strip()
+
+    def ask(self, text: str) -> None:
+        """Type a message, send it, wait until its task is over."""
+        before = self.text().count("tokens in")
+        self.send(text + "\r")
+        self.until(lambda: self.text().count("tokens in") > before and not self.input())
+
+    def wait(self) -> int:
+        end = time.monotonic() + DEADLINE
+        while self.code is None:
+            assert time.monotonic() < end, f"still running\n{self.text()}"
+            self.read(0.02)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+                while self.read(0.05) and select.select([self.fd], [], [], 0.05)[0]:
+                    pass  # its last words
+        return self.code
+
+    def close(self) -> None:
+        if self.code is None:
+            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+                os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {
+        k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES", "LC_ALL", "GA_LANG")
+    }
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return kept | {
+        "GA_HOME": str(tmp_path / "home"), "TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": path,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Callable[..., Terminal]]:
+    """Start the chat with the fake agent and wait for its input."""
+    open_: list[Terminal] = []
+
+    def begin(
+        argv: list[str] = FAKE, *, columns: int = 80, rows: int = 30, mark: str = "❯", **env: str
+    ) -> Terminal:
+        terminal = Terminal(argv, environment | env, columns, rows)
+        open_.append(terminal)
+        terminal.until(lambda: terminal.lines()[-1:] == [mark])
+        return terminal
+
+    yield begin
+    for terminal in open_:
+        terminal.close()
+
+
+def test_first_screen_and_an_answer(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("hello")
+    assert t.lines() == [
+        "scripted demo",
+        "fake-model · /tmp",
+        "Enter sends · Alt+Enter or Ctrl+J new line · Ctrl-C stops · /help",
+        "",
+        "❯ hello",
+        "",
+        "── Turn 1 ──",
+        "",
+        "got 'hello'",
+        "1.2k tokens in · 56 out · 50 % from cache · $0.0123",
+        "❯",
+    ]
+
+
+def test_chinese_screen(start: Callable[..., Terminal]) -> None:
+    t = start(GA_LANG="zh")
+    t.send("/help\r")
+    t.until("开始新的对话")
+    t.send("你好\r")
+    t.until("got '你好'")
+
+
+def test_a_message_takes_several_lines(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send(b"one\x1b\rtwo" + CTRL_J + b"three")
+    t.until(lambda: t.lines()[-3:] == ["❯ one", "  two", "  three"])
+    t.send("\r")
+    t.until("got 'one\\ntwo\\nthree'")
+
+
+def test_tool_output_scrolls_and_its_rest_is_counted(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("tool")
+    lines = t.lines()
+    at = lines.index("● code_run  bash: seq 40")
+    assert lines[at - 2] == "I run it."
+    assert lines[at + 1 : at + 3] == ["  0", "  1"]
+    assert lines[at + 13 : at + 15] == ["  … 28 more lines", "✓ code_run"]
+    assert "tool_use" not in t.text() and "All 40 are there." in lines
+
+
+# input
+
+
+def test_wide_characters_are_mismeasured(start: Callable[..., Terminal]) -> None:  # C100
+    t = start()
+    t.send("世" * 60)
+    t.until(lambda: t.input().count("世") == 60)
+    assert [line.count("世") for line in t.lines()[-2:]] == [39, 21]
+    assert (t.screen.cursor.y, t.screen.cursor.x) == (4, 44)  # two cells a character, after the indentation
+    t.send(b"\x7f" * 22)
+    t.until(lambda: t.input().count("世") == 38)
+    assert (t.screen.cursor.y, t.screen.cursor.x) == (3, 78)
+    t.send(b"\x1b[D\x1b[D" + "界".encode())
+    t.until(lambda: t.input() == "世" * 36 + "界" + "世" * 2)
+    t.send(PASTE + ("🎉" * 50 + "\n" + "👍" * 50).encode() + PASTED + b"\r")
+    t.until(lambda: "got" in t.text() and not t.input())
+    answer = t.text().rpartition("got")[2]
+    assert answer.count("世") == 38 and answer.count("🎉") == answer.count("👍") == 50
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5])
+def test_a_paste_marker_split_in_two_leaks(start: Callable[..., Terminal], cut: int) -> None:  # C101
+    t = start()
+    t.send(PASTE[:cut])
+    time.sleep(0.7)  # a slow line: longer than prompt_toolkit's own patience, 0.5 s
+    t.send(PASTE[cut:] + b"first\nsecond" + PASTED[:cut])
+    time.sleep(0.7)
+    t.send(PASTED[cut:] + b" end\r")
+    t.until("got 'first\\nsecond end'")
+
+
+def test_a_paste_while_text_streams_is_typed_in(
+    start: Callable[..., Terminal], tmp_path: Path
+) -> None:  # C101
+    t = start()
+    t.send(f"until {tmp_path}/go\r")
+    t.until("word word")
+    for n in range(10):
+        t.send(PASTE + b"line one\nline two %d\n" % n + PASTED)
+        t.read()
+    t.until(lambda: "line two 9" in t.input())
+    (tmp_path / "go").touch()
+    t.until("tokens in")
+    t.send("\r")
+    t.until(lambda: "\ngot" in t.text() and t.text().count("tokens in") == 2)
+    pasted = "".join(f"line one\\nline two {n}\\n" for n in range(10)).removesuffix("\\n")
+    answer = t.text().rpartition("got")[2]
+    assert pasted.replace(" ", "") in "".join(answer.split())  # wrapped where a space was
+    assert "200~" not in t.text()
+
+
+def test_a_long_paste_floods_the_screen_or_is_cut(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send(PASTE + b"\n".join(b"line %d" % n for n in range(2000)) + PASTED)
+    t.until("line 1999")
+    t.send("\r")
+    t.until(lambda: "tokens in" in t.text() and not t.input())
+    assert "… 1988 more lines" in t.text()
+    assert "line 1999'" in t.text()  # the answer repeats the message: all of it arrived
+
+
+def test_history_is_kept_across_restarts_and_private(start: Callable[..., Terminal], tmp_path: Path) -> None:
+    t = start()
+    t.ask("remember me")
+    t.send(CTRL_D)
+    assert t.wait() == 0
+    assert (tmp_path / "home" / "chat_history").stat().st_mode & 0o777 == 0o600
+    again = start()
+    again.send(b"\x1b[A")
+    again.until(lambda: again.input() == "remember me")
+    again.send(CTRL_C + b"\x12rememb")  # Ctrl-R searches
+    again.until(lambda: "remember me" in again.input())
+
+
+def test_an_unwritable_home_ends_the_chat(start: Callable[..., Terminal], tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file where the folder should be")
+    t = start()
+    t.ask("hello")
+    assert "got 'hello'" in t.text()
+
+
+# running and stopping
+
+
+def test_typing_during_a_run_is_lost(start: Callable[..., Terminal], tmp_path: Path) -> None:
+    t = start()
+    t.send(f"until {tmp_path}/go\r")
+    t.until("word word")
+    t.send("next one")
+    t.until(lambda: "next one" in t.input())
+    t.send("\r")
+    t.until("queued (1)")
+    (tmp_path / "go").touch()
+    t.until("got 'next one'")
+    assert t.text().count("❯ next one") == 2  # when it was sent, and when it began
+
+
+def test_ctrl_c_clears_then_stops_then_asks(start: Callable[..., Terminal]) -> None:  # C103, C059
+    t = start()
+    t.send("some text")
+    t.until(lambda: t.input() == "some text")
+    t.send(CTRL_C)
+    t.until(lambda: t.input() == "")
+    t.send("slow\r")
+    t.until("first line")
+    t.send("a draft")
+    t.until(lambda: t.input() == "a draft")
+    t.send(CTRL_C)
+    t.until(lambda: t.input() == "")
+    assert "interrupted" not in t.text()
+    t.send(CTRL_C)
+    t.until("interrupted")
+    t.ask("still there?")
+    assert "got 'still there?'" in t.text()
+    t.send(CTRL_C)
+    t.until("press Ctrl-C again to quit")
+    t.send("x")
+    t.until(lambda: t.input() == "x")
+    t.send(CTRL_C)  # clears, and takes the question back
+    t.until(lambda: t.input() == "")
+    t.send(CTRL_C)
+    t.until("press Ctrl-C again to quit")
+    t.send(CTRL_C)
+    assert t.wait() == 0
+    assert t.lines()[-1] == "Go on with this conversation: python agentmain.py --resume 20250101-abcd"
+
+
+def test_a_second_reflex_press_quits_the_program(start: Callable[..., Terminal]) -> None:  # C103
+    t = start()
+    t.send("slow\r")
+    t.until("first line")
+    t.send(CTRL_C + CTRL_C)
+    t.until("interrupted")
+    t.ask("alive")
+
+
+def test_the_question_before_quitting_stays_armed_for_ever(start: Callable[..., Terminal]) -> None:  # C103
+    t = start()
+    t.send(CTRL_C)
+    t.until("press Ctrl-C again to quit")
+    t.until(lambda: "press Ctrl-C" not in t.text())
+    t.send(CTRL_C)
+    t.until("press Ctrl-C again to quit")
+
+
+def test_ctrl_d_kills_running_work(start: Callable[..., Terminal]) -> None:  # C103
+    t = start()
+    t.send("slow\r")
+    t.until("first line")
+    t.send(CTRL_D)
+    t.until("press Ctrl-D again")
+    t.send(CTRL_D)
+    assert t.wait() == 0
+    assert t.lines()[-3].startswith("interrupted") and "--resume" in t.lines()[-1]
+
+
+def test_a_queued_message_runs_after_a_stop(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send("slow\r")
+    t.until("first line")
+    t.send("and then this\r")
+    t.until("queued (1)")
+    t.send(CTRL_C)
+    t.until(lambda: "interrupted" in t.text() and t.input() == "and then this")
+    t.send("\r")
+    t.until("got 'and then this'")
+
+
+def test_stop_command_and_quit_command(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send("slow\r")
+    t.until("first line")
+    t.send("/new\r")
+    t.until("has to wait")
+    t.send("/stop\r")
+    t.until("interrupted")
+    t.send("/quit\r")
+    assert t.wait() == 0
+
+
+def test_a_question_is_answered_by_a_number_or_text(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("ask")
+    at = t.lines().index("Which colour?")
+    assert t.lines()[at + 1 : at + 3] == ["  1. red", "  2. blue"] and "Waiting for" not in t.text()
+    t.ask("2")
+    assert "got 'blue'" in t.text()
+    t.ask("2")
+    assert "got '2'" in t.text()  # the question is answered: a number is a number again
+
+
+def test_ctrl_c_at_a_question_breaks_the_input(start: Callable[..., Terminal]) -> None:  # C166
+    t = start()
+    t.ask("ask")
+    t.send(CTRL_C)
+    t.until("press Ctrl-C again to quit")
+    t.send(b"two" + CTRL_J + b"lines\r")
+    t.until("got 'two\\nlines'")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_killed_chat_leaves_the_terminal_raw(
+    start: Callable[..., Terminal], number: signal.Signals
+) -> None:
+    t = start()
+    raw = termios.tcgetattr(t.fd)[3]
+    assert not raw & termios.ICANON
+    t.send("slow\r")
+    t.until("first line")
+    os.kill(t.pid, number)
+    assert t.wait() == 128 + number
+    assert t.raw.rindex(b"\x1b[?2004l") > t.raw.rindex(b"\x1b[?2004h")  # bracketed paste is off again
+
+
+# what reaches the terminal
+
+
+def test_escape_sequences_of_model_and_tools_reach_the_terminal(
+    start: Callable[..., Terminal],
+) -> None:  # C104
+    t = start()
+    t.ask("evil")
+    assert "model link" in t.text() and "tool link end" in t.text()
+    assert b"\x1b]" not in t.raw and b"\x1b[2J" not in t.raw and b"\x1bc" not in t.raw
+    assert b"52;c" not in t.raw and b"http://evil" not in t.raw
+    assert "\x9b" not in t.raw.decode() and b"\x07" not in t.raw
+    assert t.screen.title == ""
+
+
+def test_a_key_press_costs_more_after_much_output(start: Callable[..., Terminal]) -> None:  # C106
+    t = start()
+
+    def cost() -> int:
+        before = len(t.raw)
+        t.send("k")
+        t.until(lambda: t.input() == "k")
+        written = len(t.raw) - before
+        t.send(b"\x7f")
+        t.until(lambda: t.input() == "")
+        return written
+
+    fresh = cost()
+    t.ask("lines 10000")
+    assert len(t.lines()) > 10_000
+    assert cost() < fresh + 100  # bytes: the input line is drawn, nothing of what was shown before
+
+
+def test_the_width_is_read_from_the_wrong_place(start: Callable[..., Terminal]) -> None:  # C107
+    t = start(columns=60, COLUMNS="20", LINES="5")
+    t.ask("flood 12")
+    assert max(map(len, t.lines())) > 50
+    t.resize(40, 30)
+    t.ask("flood 12")
+    at = max(n for n, line in enumerate(t.lines()) if line.startswith("word0"))
+    assert 30 < len(t.lines()[at]) <= 40
+    assert t.text().count("\n❯") == 3  # two messages and one input line: no copies of it
+
+
+def test_a_low_window_hides_the_input(start: Callable[..., Terminal], tmp_path: Path) -> None:
+    t = start(rows=5, columns=30)
+    t.send(f"until {tmp_path}/go\r")
+    t.until(lambda: t.text().count("word") > 9)
+    t.send("typed")
+    t.until(lambda: t.input() == "typed")
+
+
+def test_no_color_is_ignored(start: Callable[..., Terminal]) -> None:
+    t = start(NO_COLOR="1")
+    t.ask("tool")
+    assert not re.search(rb"\x1b\[[0-9;]*(3[0-8]|9[0-7]|4[0-8])[;m]", t.raw)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_a_sign_the_terminal_cannot_show_ends_the_program(
+    start: Callable[..., Terminal], encoding: str
+) -> None:  # C052
+    t = start(PYTHONIOENCODING=encoding, mark="?")
+    t.send("signs\r")
+    t.until("tokens in")
+    assert "? ? ?? ?" in t.text()
+    t.send("/quit\r")
+    assert t.wait() == 0
+
+
+def test_locale_c_ends_the_program(start: Callable[..., Terminal]) -> None:  # C052
+    t = start(LANG="C", LC_ALL="C")
+    t.send("signs\r")
+    t.until("tokens in")
+
+
+def test_dumb_terminal_breaks_input_from_another_thread(start: Callable[..., Terminal]) -> None:  # C164
+    t = start(TERM="dumb", mark=">")
+    t.send("tool\r")
+    t.until(lambda: "tokens in" in t.text() and t.lines()[-1] == ">")
+    t.send("ask\r")
+    t.until(lambda: "  2. blue" in t.text() and t.lines()[-1] == ">")
+    t.send("1\r")
+    t.until("got 'red'")
+    t.send("slow\r")
+    t.until("first line")  # shown while the program waits for input
+    t.send("typed meanwhile\r")
+    t.until("queued (1)")
+    t.send(CTRL_C)
+    t.until("not sent: typed meanwhile")
+    t.until(lambda: t.lines()[-1] == ">")
+    t.send(CTRL_C)
+    t.until("press Ctrl-C again to quit")
+    t.send(CTRL_C)
+    assert t.wait() == 0
+    assert "--resume" in t.lines()[-1]
+    assert b"\x1b" not in t.raw
+
+
+def test_a_killed_chat_on_a_dumb_terminal(start: Callable[..., Terminal]) -> None:
+    t = start(TERM="dumb", mark=">")
+    os.kill(t.pid, signal.SIGTERM)
+    assert t.wait() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_without_a_terminal_the_prompt_library_crashes(
+    environment: dict[str, str], term: str
+) -> None:  # C163
+    code = f"import sys; sys.path.insert(0, {str(ROOT / 'tests' / 'cli')!r})\n" + (
+        "from fake_agent import FakeAgent\n"
+        "from genericagent.cli.chat import run_chat\n"
+        "code = run_chat(FakeAgent())\n"
+        "assert not {'prompt_toolkit', 'rich'} & set(sys.modules), 'imported for nothing'\n"
+        "sys.exit(code)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment | {"TERM": term},
+        input="",
+        capture_output=True,
+        text=True,
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "the chat needs a terminal; use -p or --task\n"
+
+
+# the real program
+
+
+@pytest.fixture
+def served(
+    start: Callable[..., Terminal], model_server: Callable[..., ScriptedServer]
+) -> Callable[..., tuple[Terminal, ScriptedServer]]:
+    """The real program, talking to a scripted model."""
+
+    def begin(*replies: object, **how: str) -> tuple[Terminal, ScriptedServer]:
+        server = model_server(list(replies))
+        keys = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "test", "ANTHROPIC_MODEL": "scripted"}
+        return start(PROGRAM, **keys, **how), server
+
+    return begin
+
+
+def test_the_demo_runs_and_can_be_resumed(start: Callable[..., Terminal]) -> None:
+    t = start([*PROGRAM, "--demo"], rows=50)
+    assert "scripted" in t.text()
+    t.ask("show me")
+    answer = t.text()
+    assert "● code_run" in answer and "25 primes below 100" in answer and "LLM Running" not in answer
+    assert "Tool: `" not in answer and "`````" not in answer
+    t.send(CTRL_D)
+    assert t.wait() == 0
+    session = t.lines()[-1].rpartition("--resume ")[2]
+    again = start([*PROGRAM, "--demo", "--resume", session])
+    assert session in again.text()
+
+
+def test_a_child_swallows_the_users_keys(
+    served: Callable[..., tuple[Terminal, ScriptedServer]],
+) -> None:  # C046
+    script = "echo started; read x; echo \"read=[$x]\"; python3 -c 'input()' || echo no input; sleep 1"
+    t, _ = served(call("code_run", type="bash", script=script), say("Both saw the end of their input."))
+    mode = termios.tcgetattr(t.fd)
+    t.send("run it\r")
+    t.until("started")
+    t.send("typed while it runs")
+    t.until(lambda: "tokens in" in t.text() and t.input() == "typed while it runs")
+    assert "  read=[]" in t.lines() and "  no input" in t.lines()
+    assert termios.tcgetattr(t.fd) == mode
+
+
+def test_ctrl_c_ends_more_than_the_command(
+    served: Callable[..., tuple[Terminal, ScriptedServer]],
+) -> None:  # C059
+    loop = "for i in 1 2 3 4 5; do echo line $i; sleep 1; done"
+    t, server = served(call("code_run", type="bash", script=loop), say("It was stopped."))
+    t.send("count\r")
+    t.until("line 2")
+    t.send(CTRL_C)
+    t.until("interrupted")
+    t.ask("what happened?")
+    assert "It was stopped." in t.text()
+    asked = str(server.requests[-1].body)
+    assert "line 1" in asked and "line 2" in asked and "line 5" not in asked and "stopped" in asked
+
+
+def test_escapes_of_a_real_command(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:  # C104
+    evil = r"printf '\033]52;c;cm0=\007\033]0;owned\007\033[2J\302\2332Jplain \n'"
+    t, _ = served(call("code_run", type="bash", script=evil), say("\x1b]0;owned\x07Done."))
+    t.ask("go")
+    assert "  plain" in t.lines() and t.screen.title == ""
+    assert b"\x1b]" not in t.raw and b"cm0=\x07" not in t.raw and b"\x1b[2J" not in t.raw
+
+
+def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:
+    t, server = served(say("First."), say("Second."))
+    t.ask("one")
+    t.ask("two")
+    assert "First." in t.text() and "Second." in t.text()
+    assert "First." in str(server.requests[-1].body)
+
+
+def test_a_chat_without_a_key_says_what_to_do(start: Callable[..., Terminal]) -> None:
+    t = start(PROGRAM)
+    assert "--demo" in t.text()
+    t.send("hello\r")
+    t.until("failed: no model is configured")
+
+
+@pytest.mark.parametrize(("term", "mark"), [("xterm", "❯"), ("dumb", ">")])
+def test_closing_the_terminal_leaves_the_command_running(
+    served: Callable[..., tuple[Terminal, ScriptedServer]], tmp_path: Path, term: str, mark: str
+) -> None:
+    script = f"echo $$ > {tmp_path}/pid; echo started; exec sleep 600"
+    t, _ = served(call("code_run", type="bash", script=script), say("Never."), TERM=term, mark=mark)
+    t.send("go\r")
+    t.until("started")
+    child = int((tmp_path / "pid").read_text())
+    assert (Path("/proc") / str(child)).exists()
+    os.dup2(os.open(os.devnull, os.O_RDWR), t.fd)  # hangs up; a second signal, as shells send one
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(t.pid, signal.SIGHUP)
+    end = time.monotonic() + DEADLINE
+    while (Path("/proc") / str(child)).exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    pid, _ = os.waitpid(t.pid, 0)
+    t.code = -1 if pid else None

@@ -1,0 +1,149 @@
+"""Slash commands: what is one, what it does, what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_agent import FakeAgent
+
+from genericagent import prompts
+from genericagent.cli import commands
+from genericagent.cli.commands import COMMANDS, parse
+from genericagent.cli.render import View
+from genericagent.errors import SessionError
+
+
+class Said(list[str]):
+    """A chat that only remembers what it said."""
+
+    def __init__(self) -> None:
+        self.agent: Any = FakeAgent()
+        self.texts = prompts.catalog("chat")
+        self.view = View(self.texts)
+        self.running = self.closed = False
+
+    def say(self, key: str, **values: object) -> None:
+        self.append(self.texts[key].format(**values))
+
+    error = say
+
+    def stop(self) -> bool:
+        return self.running
+
+    def close(self) -> None:
+        self.closed = True
+
+    def forget(self) -> None:
+        self.append("(forgot)")
+
+    def run(self, text: str) -> str:
+        self.clear()
+        assert commands.run(self, text)  # type: ignore[arg-type]
+        return "\n".join(self)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/help", ("help", "")),
+        ("  /LLM 2 ", ("llm", "2")),
+        ("/llm\n2", ("llm", "2")),
+        ("/nonsense", ("nonsense", "")),
+        ("/nonsense with words", ("nonsense", "with words")),
+        ("/etc/hosts what is this?", None),
+        ("/etc what is in there?", None),
+        ("/srv_x copy /etc/hosts there", None),
+        ("/session.temperature=1", None),
+        ("/2 + 2", None),
+        ("/", None),
+        ("// a comment", None),
+        ("help", None),
+        ("say /help", None),
+    ],
+)
+def test_a_path_is_taken_for_a_command(text: str, expected: tuple[str, str] | None) -> None:
+    assert parse(text, exists=lambda path: path == "/etc") == expected
+
+
+def test_an_unknown_command_goes_to_the_model() -> None:
+    chat = Said()
+    assert "did you mean /help?" in chat.run("/hlep")
+    assert chat.run("/zzzzzz") == "there is no /zzzzzz: see /help"
+    assert not commands.run(chat, "hello")  # type: ignore[arg-type]
+
+
+def test_help_names_every_command_in_both_languages() -> None:
+    for language in ("en", "zh"):
+        prompts.set_language(language)
+        try:
+            shown = Said().run("/help")
+        finally:
+            prompts.set_language(None)
+        assert all(f"/{word}" in shown for word in COMMANDS)
+
+
+def test_a_new_command_is_one_function_with_a_docstring() -> None:
+    @commands.command("gr", usage="NAME")
+    def greet(chat: Any, args: str) -> None:
+        """say hello"""
+        chat.say("plain", text=f"hello {args}")
+
+    try:
+        chat = Said()
+        assert chat.run("/gr you") == "hello you"
+        assert "/greet NAME      say hello (/gr)" in chat.run("/help")
+    finally:
+        del COMMANDS["greet"], COMMANDS["gr"]
+
+
+def test_docstrings_and_catalogue_drift_apart() -> None:
+    english = prompts._catalog("en", "chat")
+    for entry in set(COMMANDS.values()):
+        assert english[f"help_{entry.name}"] == entry.function.__doc__
+
+
+def test_llm_lists_and_switches() -> None:
+    chat = Said()
+    assert chat.run("/llm") == "▸ 0  claude\n  1  gpt"
+    assert chat.run("/llm 1") == "  0  claude\n▸ 1  gpt"
+    assert chat.run("/llm cla").startswith("▸ 0")
+    assert chat.run("/llm 7") == "there is no model 7: choose 0 to 1, or a part of a name"
+
+
+def test_resume_lists_and_opens() -> None:
+    chat = Said()
+    assert chat.run("/resume") == "  1  just now  s-new  newest\n  2   2 h ago  s-old  older"  # C104
+    assert chat.run("/resume 2") == "(forgot)\nGoing on with s-old: older"
+    assert chat.agent.session_id == "s-old"
+    chat.run("/resume s-new")
+    assert chat.agent.session_id == "s-new"
+
+
+def test_an_expected_error_is_one_line() -> None:
+    chat = Said()
+
+    def refuse(wanted: str) -> str:
+        raise SessionError(f"{wanted} is in use\nby process 7\x1b[2J")
+
+    chat.agent.resume = refuse
+    assert chat.run("/resume x") == "x is in use by process 7"
+
+
+def test_the_rest() -> None:
+    chat = Said()
+    assert chat.run("/cost") == "3 requests\n$0.01"
+    assert chat.run("/stop") == "nothing is running"
+    assert chat.run("/new") == "(forgot)\nA new conversation begins."
+    assert "everything" in chat.run("/verbose") and chat.view.verbose
+    chat.run("/verbose")
+    assert not chat.view.verbose
+    assert chat.run("/q") == "" and chat.closed
+
+
+def test_a_command_that_changes_the_conversation_runs_beside_a_task() -> None:
+    chat = Said()
+    chat.running = True
+    for text in ("/new", "/llm 1", "/resume 1"):
+        assert chat.run(text).endswith("has to wait: a task is running (/stop ends it)")
+    assert chat.run("/cost") == "3 requests\n$0.01"
