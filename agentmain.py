@@ -18,18 +18,17 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from genericagent.store.journal import Journal, find, history_from, list_sessions, new_id
-
-from agent_loop import agent_runner_loop
+from agent_loop import agent_runner_loop, as_content
 from ga import GenericAgentHandler, load_tool_schema
 from genericagent import memory, paths
-from genericagent.display import to_text, untagged
+from genericagent.abort import Abort
+from genericagent.display import untagged
 from genericagent.errors import ConfigError, GAError, SessionError
 from genericagent.llm import blocks, usage
 from genericagent.llm.history import user_line
-from genericagent.llm.transport import Abort
 from genericagent.prompts import prompt, say
 from genericagent.store import atomic
+from genericagent.store.journal import Journal, find, history_from, list_sessions, new_id
 from llmcore import SETTABLE, BaseClient, load_config, make_client, make_session, reload_mykeys
 from plugins import hooks
 
@@ -93,6 +92,7 @@ class GenericAgent:
         self.session_id = ""
         self.lines: list[str] = []  # the summary lines of the conversation
         self.handler: GenericAgentHandler | None = None
+        paths.ensure_home()
         self.config = load_config(self.options.config_file)
         self.problems = [
             *self.config.problems,
@@ -285,8 +285,10 @@ class GenericAgent:
 
     def run_task(self, task: Task) -> None:
         """Run one task here; its queue gets everything, also an error."""
-        self.stop.clear()
         self.busy = True
+        self.stop.clear()
+        if self._closing:  # what is still queued then ends at once
+            self.stop.set()
         full: list[str] = []
         end: dict[str, Any] = {
             "status": "failed",
@@ -348,6 +350,12 @@ class GenericAgent:
     def _work(self, task: Task, full: list[str]) -> dict[str, Any]:
         if not task.query.strip():
             raise GAError(say("empty_request"))
+        put, turn = task.queue.put, 0
+
+        def emit(event: dict[str, Any]) -> None:
+            put({"next": "", "turn": turn, "event": event})
+
+        self._emit = emit
         self._fresh_config()
         memory.ensure_seeds()
         self.workspace.mkdir(parents=True, exist_ok=True)
@@ -357,12 +365,6 @@ class GenericAgent:
             handler.working = {"key_info": self._notes[0], "key_info_age": self._notes[1] + 1}
         self._record({"type": "task", "event": "start", "source": task.source})
         handler._add_line(user_line(task.query))
-        put, turn = task.queue.put, 0
-
-        def emit(event: dict[str, Any]) -> None:
-            put({"next": "", "turn": turn, "event": event})
-
-        self._emit = emit
         loop = agent_runner_loop(
             self.client, get_system_prompt(self.workspace), self._request(task), handler, self._tools(),
             max_turns=self.options.max_turns or self.config.limits.max_turns, verbose=self.verbose, yield_info=True,
@@ -440,8 +442,12 @@ class GenericAgent:
         return [t for t in tools if t["function"]["name"] not in USER_TOOLS]
 
     def _fresh_config(self) -> None:
-        """Pick up edited configuration files between tasks; the conversation stays."""
-        config, changed = reload_mykeys()
+        """Pick up edited configuration files between tasks; the conversation stays. Broken ones are told and wait."""
+        try:
+            config, changed = reload_mykeys(self.config)
+        except ConfigError as error:
+            self._emit({"kind": "retry", "text": say("config_kept", why=error)})
+            return
         if changed and config.models:
             history = self.client.backend.history if self._clients else []
             self.config, self._clients = config, {}
@@ -478,7 +484,7 @@ def _brief(data: Any) -> dict[str, Any]:
     """A tool's outcome for a face: whether it went well, and its text, at most 4,000 characters of it."""
     failed = isinstance(data, dict) and data.get("status") in ("error", "timeout", "stopped")
     if isinstance(data, dict):
-        text = str(data.get("msg") or data.get("note") or data.get("stdout") or to_text(data))
+        text = str(data.get("msg") or data.get("note") or data.get("stdout") or as_content(data))
     else:
         text = data if isinstance(data, str) else "[image]"
     return {"ok": not failed, "result": text[:4000]}

@@ -5,26 +5,26 @@ from __future__ import annotations
 import ast
 import os
 import re
+import time
 from collections.abc import Generator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from genericagent.tools.code_run import child_env, code_run
-from genericagent.tools.files import file_patch, file_read
-from genericagent.tools.text import smart_format
-
 from agent_loop import BaseHandler, LoopExit, StepOutcome
-from genericagent import memory, paths
+from genericagent import display, memory, paths
+from genericagent.abort import Abort
 from genericagent.display import untagged
 from genericagent.errors import ToolError
 from genericagent.llm.history import one_line, summary_of
-from genericagent.llm.transport import Abort
 from genericagent.memory import insight as get_global_memory
 from genericagent.prompts import say
 from genericagent.store import atomic
 from genericagent.tools import files, images
 from genericagent.tools.arguments import check_arguments
+from genericagent.tools.code_run import child_env, clean_spool, code_run
+from genericagent.tools.files import file_patch, file_read
+from genericagent.tools.text import smart_format
 
 __all__ = [
     "GenericAgentHandler", "code_run", "consume_file", "file_patch", "file_read", "get_global_memory",
@@ -34,6 +34,7 @@ __all__ = [
 Outcome = Generator[str, None, StepOutcome]
 
 MAX_BAD_REPLIES = 3  # empty or cut ones in a row
+MAX_BAD_PATCHES = 3  # failed ones in a row on one file, before a stronger hint
 PLAN_TURNS = 80
 LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
@@ -73,6 +74,7 @@ class GenericAgentHandler(BaseHandler):
         self.files_changed: dict[str, str] = {}  # path → what was done to it, in order
         self._cwd = Path(cwd) if cwd else None
         self._bad_replies = 0
+        self._failed_patches: dict[Path, int] = {}  # in a row, by file
         self._parameters = {t["function"]["name"]: t["function"]["parameters"] for t in load_tool_schema()}
 
     @property
@@ -102,6 +104,15 @@ class GenericAgentHandler(BaseHandler):
             self._bad_replies = 0
         return (yield from super().dispatch(tool_name, args, response, index, tool_num))
 
+    def show_reply(self, chat: Generator[str, None, Any], verbose: bool) -> Generator[str, None, Any]:
+        return chat if verbose else display.whole(chat)
+
+    def show_call(self, name: str, args: dict[str, Any], verbose: bool) -> str:
+        return display.announce(name, args, verbose)
+
+    def show_tool(self, run: Outcome, verbose: bool) -> Outcome:
+        return display.fenced(run, verbose)
+
     # tools
 
     def do_code_run(self, args: dict[str, Any], response: Any) -> Outcome:
@@ -119,10 +130,10 @@ class GenericAgentHandler(BaseHandler):
                 kind,
                 timeout=args.get("timeout", 60),
                 cwd=self._path(args.get("cwd") or "."),
-                stop=self.stop.event,
+                stop=self.stop,
                 env=self._child_env(),
                 limit=self._limit(CODE_LIMIT, args),
-                spool_dir=self._spool(),
+                spool_dir=self._spool,
                 python_path=[paths.memory()],
             )
             result = yield from run
@@ -169,7 +180,10 @@ class GenericAgentHandler(BaseHandler):
         try:
             data = file_patch(path, args["old_content"], args["new_content"])
         except ToolError as error:
-            return self._refused(args, str(error))
+            failures = self._failed_patches[path] = self._failed_patches.get(path, 0) + 1
+            hint = say("patch_again", count=failures) if failures >= MAX_BAD_PATCHES else ""
+            return self._refused(args, f"{error}{hint}")
+        self._failed_patches.pop(path, None)
         self._changed(path, "patched")
         return StepOutcome(data, self._next(args["_index"]))
 
@@ -352,8 +366,11 @@ class GenericAgentHandler(BaseHandler):
     def _changed(self, path: Path, how: str) -> None:
         self.files_changed.setdefault(str(path), how)
 
+    @cached_property
     def _spool(self) -> Path:
-        return paths.temp() / "_output"
+        folder = paths.temp() / "_output"
+        clean_spool(folder, time.time())
+        return folder
 
     def _limit(self, chars: int, args: Mapping[str, Any]) -> int:
         window = self.parent.context_win if self.parent else REFERENCE_WINDOW

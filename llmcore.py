@@ -23,13 +23,14 @@ from types import ModuleType
 from typing import Any
 
 from genericagent import config, paths
+from genericagent.abort import Abort
 from genericagent.errors import Aborted, ConfigError, LLMError
 from genericagent.llm import anthropic, blocks, chat, history, responses, textproto, usage
 from genericagent.llm.blocks import Answer, Block, Message, Request, Usage
 from genericagent.llm.faults import RETRYABLE as RETRYABLE
 from genericagent.llm.history import compress_history_tags as compress_history_tags
 from genericagent.llm.sse import Reader
-from genericagent.llm.transport import Abort, Stream, Transport
+from genericagent.llm.transport import Stream, Transport
 from genericagent.prompts import prompt, say
 
 WIRES: dict[str, ModuleType] = {"anthropic": anthropic, "chat": chat, "responses": responses}
@@ -544,7 +545,10 @@ class ToolClient(BaseClient):
     def _calls(self, answer: Answer) -> list[Block]:
         if any(b.get("type") == "tool_use" for b in answer.blocks):
             return super()._calls(answer)
-        return textproto.parse_calls(blocks.text_of(answer.blocks), self._new_id)
+        calls = textproto.parse_calls(blocks.text_of(answer.blocks), self._new_id)
+        for call in calls:  # a native call stands in the message; this one has to be told apart from its text
+            self.backend.record({"type": "call", "tool_use_id": call["id"], "name": call["name"]})
+        return calls
 
     def _new_id(self) -> str:
         self._serial += 1
@@ -582,22 +586,20 @@ def _json_fault(raw: str) -> str:
 _loaded: config.Config | None = None
 
 
-def load_config(config_file: str | None = None, *, again: bool = False) -> config.Config:
-    """The configuration, read again when one of its files changed. Raises ConfigError."""
+def load_config(config_file: Path | str | None = None) -> config.Config:
+    """Read the configuration. Raises ConfigError."""
     global _loaded
-    if _loaded is None or again or _loaded.stale():
-        file = Path(config_file) if config_file else None
-        _loaded = config.load(
-            paths.home(), config_file=file, beside=paths.program().parent, environ=os.environ
-        )
+    file = Path(config_file).expanduser() if config_file else None
+    _loaded = config.load(paths.home(), config_file=file, beside=paths.program().parent, environ=os.environ)
     return _loaded
 
 
-def reload_mykeys() -> tuple[config.Config, bool]:
-    """(configuration, whether it was read again): edited files are picked up between tasks."""
-    before = _loaded
-    now = load_config()
-    return now, now is not before
+def reload_mykeys(current: config.Config | None = None) -> tuple[config.Config, bool]:
+    """(configuration, whether it was read again): `current`, or the one loaded last, unless its files were edited."""
+    current = current or _loaded
+    if current is None or current.stale():
+        return load_config(current.file if current else None), True
+    return current, False
 
 
 def make_session(model: config.Model, every: Sequence[config.Model] = ()) -> BaseSession:
@@ -622,7 +624,7 @@ def make_client(session: BaseSession) -> BaseClient:
 
 def resolve_client(name: str | int = 0, cfg: config.Config | None = None) -> BaseClient:
     """The client of a configured model, by name or index. Raises ConfigError."""
-    models = (cfg or load_config()).models
+    models = (cfg or reload_mykeys()[0]).models
     if isinstance(name, int):
         if not 0 <= name < len(models):
             raise ConfigError(

@@ -123,6 +123,8 @@ class Config:
         default_factory=dict
     )  # file → (mtime, size), None = not there
 
+    file: Path | None = None  # the one that --config named
+
     def stale(self) -> bool:
         """Whether a file that was consulted has changed, come or gone since."""
         return any(_stamp(path) != stamp for path, stamp in self.seen.items())
@@ -276,7 +278,7 @@ def load(
 ) -> Config:
     """Read everything. The models come from the first source that names any; other settings merge key by key, the
     first source winning. Raises ConfigError for a file that cannot be read as what it is, with its line."""
-    config = Config()
+    config = Config(file=config_file)
     if config_file is not None and not config_file.exists():
         raise ConfigError(f"the configuration file {config_file} does not exist")
     places = [config_file] if config_file else []

@@ -1,29 +1,15 @@
-"""What a human reads of a run, as plain text: tool calls in one line, replies tidied, results as text. Pure."""
+"""What a human reads of a run, as plain text: tool calls in one line, replies tidied, output in fences. Pure."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Generator
 from typing import Any
 
 # A tag that is opened and never closed is text, but for a call: that one was cut.
 _BLOCKS = re.compile(r"<(file_content|thinking|tool_use)>.*?</\1>|<tool_use>.*", re.S)
 _SUMMARY = re.compile(r"<summary>.*?</summary>", re.S)
-
-
-def to_text(data: Any) -> Any:
-    """A tool's data as the content of its tool result: text, or a list of content blocks kept as it is."""
-    if (
-        isinstance(data, list)
-        and data
-        and all(isinstance(b, dict) and b.get("type") in ("text", "image") for b in data)
-    ):
-        return data
-    if isinstance(data, (dict, list)):
-        return json.dumps(
-            data, ensure_ascii=False, default=lambda o: list(o) if isinstance(o, set) else str(o)
-        )
-    return str(data)
 
 
 def announce(name: str, args: dict[str, Any], verbose: bool) -> str:
@@ -44,6 +30,32 @@ def _short(key: str, value: Any) -> str:
     return " ".join(
         (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)).split()
     )
+
+
+def whole(chat: Generator[str, None, Any]) -> Generator[str, None, Any]:
+    """A reply in one piece, tidied, once all of it is there. Returns what `chat` returns."""
+    parts: list[str] = []
+    while True:
+        try:
+            parts.append(next(chat))
+        except StopIteration as end:
+            yield tidy("".join(parts))
+            return end.value
+
+
+def fenced(run: Generator[Any, None, Any], shown: bool) -> Generator[Any, None, Any]:
+    """A tool's own output inside a fence, or not at all. Returns what `run` returns."""
+    opened = False
+    while True:
+        try:
+            piece = next(run)
+        except StopIteration as end:
+            if opened:
+                yield "\n`````\n"
+            return end.value
+        if shown:
+            yield piece if opened else f"`````\n{piece}"
+            opened = True
 
 
 def tidy(reply: str) -> str:

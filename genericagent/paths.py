@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .errors import ConfigError
+
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -20,9 +22,19 @@ def program() -> Path:
 
 
 def home() -> Path:
-    """The user's folder: `$GA_HOME`, else `~/.genericagent`. Read at every call, created by nobody here."""
+    """The user's folder: `$GA_HOME`, else `~/.genericagent`. Read at every call, created by ensure_home()."""
     given = os.environ.get("GA_HOME")
     return Path(given).expanduser().resolve() if given else Path.home() / ".genericagent"
+
+
+def ensure_home() -> None:
+    """Create it, for the user's eyes only. Raises ConfigError where that is impossible."""
+    try:
+        home().mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot create {home()} ({error.strerror}): set GA_HOME to a folder that can be written"
+        ) from None
 
 
 def temp() -> Path:

@@ -16,6 +16,7 @@ from agent_loop import (
     exhaust,
     try_call_generator,
 )
+from ga import GenericAgentHandler
 from plugins import hooks
 
 
@@ -45,7 +46,15 @@ class Client:
         self.settled.append(result)
 
 
-class Handler(BaseHandler):
+class Shown(BaseHandler):
+    """Shows a run as the agent's own handler does."""
+
+    show_reply = GenericAgentHandler.show_reply
+    show_call = GenericAgentHandler.show_call
+    show_tool = GenericAgentHandler.show_tool
+
+
+class Handler(Shown):
     def __init__(self) -> None:
         super().__init__()
         self.ran: list[str] = []
@@ -222,7 +231,7 @@ def test_info_tells_turns_and_tools() -> None:
 def test_a_new_tool_is_a_new_method_and_nothing_else() -> None:
     class Git(Handler):
         def do_git_branch(self, args: dict[str, Any], response: Any) -> StepOutcome:
-            return StepOutcome({"branch": "main"}, next_prompt=self._get_anchor_prompt())
+            return StepOutcome({"branch": "main"}, next_prompt="go on")
 
     client = Client(reply("", call("git_branch")), reply("x"))
     run(client, Git())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .. import __version__
 from ..errors import GAError, UsageError
+from ..safety.term import clean, one_line
 
 if TYPE_CHECKING:
     from agentmain import GenericAgent, Options
@@ -82,12 +83,12 @@ def run_command(argv: Sequence[str]) -> int:
     except GAError as error:
         return _fail(error, 1)
     except OSError as error:
-        return _fail(error, 1)
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
     except KeyboardInterrupt:
         return 130
 
 
-def _fail(error: Exception, code: int) -> int:
+def _fail(error: Exception | str, code: int) -> int:
     sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
     return code
 
@@ -189,6 +190,6 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         words = " ".join(rest).lower()
         for info in list_sessions(sessions()):
             if words in info.title.lower():
-                sys.stdout.write(f"{info.id}  {info.title}\n")
+                sys.stdout.write(f"{clean(info.id)}  {one_line(info.title)}\n")
         return 0
     raise UsageError(f"`{name}` is not in this version yet" + (f" (a folder? write .{os.sep}{name})"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..safety.term import clean
 from ..store import atomic
 from .running import ROUND_END, exit_code, outcome, run_one
 
@@ -29,14 +30,18 @@ def run_prompt(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
     elif args.output_format == "text":
         question = end["question"]
         if end["answer"]:
-            sys.stdout.write(end["answer"] + "\n")
+            sys.stdout.write(_shown(end["answer"]) + "\n")
         if question:
-            sys.stdout.write(
-                "\n".join([question["question"], *(f"- {c}" for c in question["candidates"])]) + "\n"
-            )
+            lines = [question["question"], *(f"- {c}" for c in question["candidates"])]
+            sys.stdout.write(_shown("\n".join(lines)) + "\n")
         if end["error"]:
             sys.stderr.write(f"error: {end['error']}\n")
     return exit_code(end)
+
+
+def _shown(text: str) -> str:
+    """A terminal gets no control codes from a model; a file or a pipe gets every character."""
+    return clean(text) if sys.stdout.isatty() else text
 
 
 def _stream_line(item: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..paths import program, task_dir
+from ..paths import ensure_home, program, task_dir
 from ..store import atomic
 from ..store.lock import FileLock
 from .running import ROUND_END, TICK, exit_code, items, outcome, working
@@ -32,6 +32,7 @@ _CLEARED = ("result.json", "reply.txt", "_stop", "_intervene")
 def run_task_mode(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
     """Run the task and its replies; the exit code is that of the last round."""
     folder = _folder(args.task)
+    ensure_home()
     folder.mkdir(parents=True, exist_ok=True)
     lock = _locked(folder, args.task)
     try:
@@ -163,6 +164,7 @@ def _await_reply(folder: Path, seconds: float) -> str | None:
 def detach(args: Namespace, argv: Sequence[str]) -> int:
     """`--bg`: start the same command in a session of its own, print its PID. What is wrong is said here, at once."""
     folder = _folder(args.task)
+    ensure_home()
     folder.mkdir(parents=True, exist_ok=True)
     _locked(folder, args.task).release()
     _request(args, folder)

@@ -17,52 +17,12 @@ import requests
 import requests.adapters
 
 from .. import __version__
+from ..abort import Abort
 from ..errors import Aborted, LLMError
 from .faults import http_error
 
 READ_SIZE = 65536
 USER_AGENT = f"genericagent/{__version__}"
-
-
-class Abort:
-    """The user's wish to stop, seen by whoever waits: an event plus the things to close when it comes."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self._lock = threading.Lock()
-        self._closers: list[Callable[[], None]] = []
-
-    def set(self) -> None:
-        self.event.set()
-        with self._lock:
-            closers = list(self._closers)
-        for close in closers:
-            close()
-
-    def clear(self) -> None:
-        self.event.clear()
-
-    def is_set(self) -> bool:
-        return self.event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep, but not past an abort. Returns True when there was one."""
-        return self.event.wait(seconds)
-
-    def check(self) -> None:
-        if self.event.is_set():
-            raise Aborted("stopped by the user")
-
-    def on_set(self, close: Callable[[], None]) -> None:
-        with self._lock:
-            self._closers.append(close)
-        if self.event.is_set():
-            close()
-
-    def forget(self, close: Callable[[], None]) -> None:
-        with self._lock:
-            if close in self._closers:
-                self._closers.remove(close)
 
 
 class Dechunker:

@@ -272,6 +272,7 @@ UNKNOWN = "interrupted, outcome unknown: the program ended while this ran; look 
 def history_from(records: Sequence[dict[str, Any]]) -> Restored:
     """Build the conversation again. Never fails on odd records: what has no sense is left out. No tool runs again."""
     out = Restored()
+    calls: list[str] = []  # of the newest reply
     results: dict[str, Any] = {}
     for record in records:
         kind = record.get("type")
@@ -279,7 +280,9 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
             message = _message(record.get("message"))
             if message:
                 out.history.append(message)
-                results = {} if message["role"] == "assistant" else results
+                calls, results = [], {} if message["role"] == "assistant" else results
+        elif kind == "call":
+            calls.append(str(record.get("tool_use_id")))
         elif kind == "result":
             results[str(record.get("tool_use_id"))] = record.get("content")
         elif kind in ("cut", "clear"):
@@ -291,7 +294,7 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
             out.key_info = str(record.get("key_info") or "")
     first = next((line for line in out.lines if line.startswith("[USER]")), "")
     out.title = first.removeprefix("[USER]:").strip()[:80]
-    _answer_open_calls(out, results)
+    _answer_open_calls(out, calls, results)
     return out
 
 
@@ -315,22 +318,22 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
     return block
 
 
-def _answer_open_calls(out: Restored, results: dict[str, Any]) -> None:
+def _answer_open_calls(out: Restored, calls: list[str], results: dict[str, Any]) -> None:
+    """Give every call of the newest reply its result, or the news that nobody knows it. `calls` are those that the
+    reply made in its text."""
     last = out.history[-1] if out.history else None
     if not last or last["role"] != "assistant":
         return
-    answers = []
-    for block in last["content"]:
-        if block["type"] == "tool_use":
-            id = str(block.get("id"))
-            answer: dict[str, Any] = {
-                "type": "tool_result",
-                "tool_use_id": id,
-                "content": results.get(id, UNKNOWN),
-            }
-            if id not in results:
-                answer["is_error"] = True
-                out.unknown.append(id)
-            answers.append(answer)
+    answers: list[dict[str, Any]] = []
+    native = [str(b.get("id")) for b in last["content"] if b["type"] == "tool_use"]
+    for id in native or calls:
+        content = results.get(id, UNKNOWN)
+        if id not in results:
+            out.unknown.append(id)
+        if native:
+            answer = {"type": "tool_result", "tool_use_id": id, "content": content}
+            answers.append(answer if id in results else {**answer, "is_error": True})
+        else:
+            answers.append({"type": "text", "text": f"<tool_result>\n{content}\n</tool_result>"})
     if answers:
         out.history.append({"role": "user", "content": answers})

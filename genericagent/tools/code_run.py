@@ -1,7 +1,8 @@
 """Runs a script as a process group of its own and gives back what it printed, as it prints and at the end.
 
-No polling: one selector waits for the pipe, for the child's end (a pidfd where there is one, else a waiting thread)
-and for a stop. Output beyond the limit goes to a file; head and tail stay in memory.
+No polling: a thread reads the pipe, another waits for the child's end, and both, like a stop, wake the caller through
+one queue. Output beyond the limit goes to a file; head and tail stay in memory. What the script left in the background
+keeps a reader, so that it neither blocks nor breaks when it prints.
 """
 
 from __future__ import annotations
@@ -9,32 +10,42 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
+from ..abort import Abort
 from ..errors import ToolError
 from .text import smart_format, strip_controls
 
 GRACE = 0.4  # seconds between TERM and KILL
-DRAIN = 0.05  # seconds in which a finished child's last output may still arrive
+DRAIN = (
+    0.02  # seconds without output after which a finished child's pipe is held by somebody in the background
+)
 SHOWN = 20_000  # characters of progress that a face gets to see
-READ = 1 << 18
+READ = 1 << 16
+QUEUED = 16  # reads that may wait for the caller
 MIN_TIMEOUT, MAX_TIMEOUT = 1, 600
+SPOOLED = 64 << 20  # bytes of output that the file of a call holds at most
+BACKGROUND_LOG = 10 << 20  # bytes of later output that are kept of what runs in the background
+STALE = 7 * 86400  # seconds after which an output file is removed
+WINDOWS = os.name == "nt"
 
-# Put before a python script: memory becomes importable, last, so that it can shadow nothing; the script's folder and
-# the working directory are not on the path first. Runs the script under its own name, so line numbers are right.
-_PROLOGUE = """import sys, runpy
-sys.path[:] = [p for p in sys.path if p not in ("", {here!r})] + {extra!r} + {cwd!r}
-sys.argv = [{script!r}]
-runpy.run_path({script!r}, run_name="__main__")
+# Runs a python script from its file: memory and the working directory become importable, last, so that they can shadow
+# nothing, and a traceback begins with the script's own frames.
+_PROLOGUE = """import sys
+sys.path[:] = [p for p in sys.path if p] + {path!r}
+sys.argv = [__file__ := {script!r}]
+sys.excepthook = lambda kind, error, trace: sys.__excepthook__(
+    kind, error.with_traceback(trace and trace.tb_next), trace and trace.tb_next)
+exec(compile(open(__file__, "rb").read(), __file__, "exec"))
 """
 
 _groups: dict[int, str] = {}  # process groups with members that outlived their call → the script's first line
@@ -72,20 +83,22 @@ def background() -> dict[int, str]:
         return dict(_groups)
 
 
-def kill_background(grace: float = GRACE) -> list[int]:
+def kill_background() -> list[int]:
     """End every background group: TERM, then KILL. Returns the groups that were ended."""
     groups = list(background())
-    for group in groups:
-        _signal_group(group, signal.SIGTERM)
-    deadline = time.monotonic() + grace
-    while any(map(_alive, groups)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    for group in groups:
-        if os.name == "posix":
-            _signal_group(group, signal.SIGKILL)
+    _end_groups(groups)
     with _groups_lock:
         _groups.clear()
     return groups
+
+
+def clean_spool(folder: Path, now: float) -> None:
+    """Remove what earlier calls spooled there more than a week ago."""
+    for pattern in ("output-*.txt", "background-*.log", "run-*.py"):
+        for file in folder.glob(pattern):
+            with contextlib.suppress(OSError):  # another process may be cleaning too
+                if now - file.stat().st_mtime > STALE:
+                    file.unlink()
 
 
 def code_run(
@@ -94,7 +107,7 @@ def code_run(
     timeout: float = 60,
     cwd: Path | str | None = None,
     *,
-    stop: threading.Event | None = None,
+    stop: Abort | None = None,
     env: Mapping[str, str] | None = None,
     limit: int = 10_000,
     spool_dir: Path | None = None,
@@ -135,19 +148,19 @@ def _command(
 ) -> tuple[list[str], list[Path]]:
     """(argument vector, files to remove afterwards)."""
     kind = {"sh": "bash", "shell": "bash", "py": "python"}.get(code_type, code_type)
-    if kind == "bash" and os.name == "posix":
+    if kind == "bash" and not WINDOWS:
         return ["bash", "-c", script], []
-    if kind == "powershell" and os.name == "nt":
+    if kind == "powershell" and WINDOWS:
         return ["powershell", "-NoProfile", "-NonInteractive", "-Command", script], []
     if kind != "python":
-        raise ToolError(
-            f"unknown type {code_type!r}; use python or {'powershell' if os.name == 'nt' else 'bash'}"
-        )
+        raise ToolError(f"unknown type {code_type!r}; use python or {'powershell' if WINDOWS else 'bash'}")
     file = spool / f"run-{uuid.uuid4().hex[:8]}.py"
     file.write_text(script, encoding="utf-8")
-    extra = [str(p) for p in python_path]
-    start = _PROLOGUE.format(here=str(spool), extra=extra, cwd=[str(folder)], script=str(file))
+    start = _PROLOGUE.format(path=[str(p) for p in (*python_path, folder)], script=str(file))
     return [sys.executable, "-X", "utf8", "-u", "-c", start], [file]
+
+
+_ENDED, _CLOSED, _STOPPED = "ended", "closed", "stopped"  # events beside the bytes that were read
 
 
 class _Run:
@@ -166,117 +179,150 @@ class _Run:
         self.head, self.tail, self.total = b"", b"", 0
         self.file: BinaryIO | None = None
         self.path: Path | None = None
-        full_env = {**(os.environ if env is None else env), "PYTHONIOENCODING": "utf-8"}
-        read, write = os.pipe()
+        self.events: SimpleQueue[bytes | str] = SimpleQueue()
+        self.slots = threading.Semaphore(QUEUED)
+        self.closed = False  # nobody holds the writing end of the pipe any more
+        self.later: Path | None = None  # where output goes once the call is over
         try:
             self.child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=write,
-                stderr=write,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
                 cwd=folder,
-                env=full_env,
-                start_new_session=os.name == "posix",
+                env={**(os.environ if env is None else env), "PYTHONIOENCODING": "utf-8"},
+                start_new_session=not WINDOWS,
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         except OSError as error:
-            os.close(read)
             raise ToolError(f"cannot run {command[0]}: {error.strerror or error}") from error
-        finally:
-            os.close(write)
-        self.pipe = read
-        os.set_blocking(read, False)
+        for work in (self._read, self._wait):
+            threading.Thread(target=work, name="code_run", daemon=True).start()
 
-    # following the output
+    # in threads of their own
 
-    def follow(self, timeout: float, stop: threading.Event | None) -> Generator[str, None, str]:
-        deadline = time.monotonic() + timeout
-        shown, held = 0, b""
-        with selectors.DefaultSelector() as selector, _wakers(self.child.pid, stop) as (ended, stopped):
-            selector.register(self.pipe, selectors.EVENT_READ)
-            for waker in (ended, stopped):
-                if waker is not None:
-                    selector.register(waker, selectors.EVENT_READ)
+    def _wait(self) -> None:
+        if WINDOWS:
+            self.child.wait()
+        else:  # not reaped here: the group's id stays ours while it may still be signalled
+            os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOWAIT)
+        self.events.put(_ENDED)
+
+    def _read(self) -> None:
+        assert self.child.stdout is not None
+        with self.child.stdout as pipe:
+            while self.later is None and (data := os.read(pipe.fileno(), READ)):
+                self.slots.acquire()
+                self.events.put(data)
+            if self.later is not None:
+                self._read_on(pipe.fileno(), self.later)
+        self.events.put(_CLOSED)
+
+    def _read_on(self, pipe: int, path: Path) -> None:
+        """The call is over, somebody in the background still prints: into a file, up to a limit."""
+        room = BACKGROUND_LOG
+        while data := b"".join(self._left_over()) or os.read(pipe, READ):
+            if room > 0:
+                with path.open("ab") as file:
+                    file.write(data[:room])
+                room -= len(data)
+
+    def _left_over(self) -> Iterator[bytes]:
+        with contextlib.suppress(Empty):
             while True:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return self.end("timeout")
-                ready = {key.fd for key, _ in selector.select(left)}
-                if stopped in ready:
-                    return self.end("stopped")
-                data = self.read(selector) if self.pipe in ready else b""
-                if data and shown < SHOWN:
-                    whole, line_end, rest = (held + data).rpartition(b"\n")
-                    held = rest if len(rest) < 4096 else b""
-                    piece = strip_controls(_text(whole + line_end + (b"" if held else rest)))
-                    shown += len(piece)
-                    if piece:
-                        yield piece
-                    if shown >= SHOWN:
-                        yield "… more output than is shown here …\n"
-                if ended in ready:
-                    break
-        last = self.drain()
-        if (held or last) and shown < SHOWN:
-            yield strip_controls(_text(held + last))
+                item = self.events.get_nowait()
+                if isinstance(item, bytes):
+                    yield item
+
+    # in the caller's
+
+    def follow(self, timeout: float, stop: Abort | None) -> Generator[str, None, str]:
+        """Yields the output, returns the status."""
+
+        def wake() -> None:
+            self.events.put(_STOPPED)
+
+        if stop is not None:
+            stop.on_set(wake)
+        try:
+            return (yield from self._follow(time.monotonic() + timeout))
+        finally:
+            if stop is not None:
+                stop.forget(wake)
+
+    def _follow(self, deadline: float) -> Generator[str, None, str]:
+        ended, shown, held = False, 0, b""
+        while not (ended and self.closed):
+            left = deadline - time.monotonic()
+            item = self._next(min(left, DRAIN) if ended else left)
+            if item == _STOPPED:
+                return self.end("stopped")
+            if item == _ENDED:
+                ended, deadline = True, time.monotonic() + 2 * DRAIN
+            elif item is None and ended:
+                break  # the pipe is held by somebody in the background, who is not waited for
+            elif item is None:
+                return self.end("timeout")
+            elif isinstance(item, bytes) and shown < SHOWN:
+                whole, line_end, rest = (held + item).rpartition(b"\n")
+                held = rest if len(rest) < 4096 else b""
+                piece = strip_controls(_text(whole + line_end + (b"" if held else rest)))
+                shown += len(piece)
+                if piece:
+                    yield piece
+                if shown >= SHOWN:
+                    yield "… more output than is shown here …\n"
+        if held and shown < SHOWN:
+            yield strip_controls(_text(held))
         self.child.wait()
         return "success" if self.child.returncode == 0 else "error"
 
-    def read(self, selector: selectors.BaseSelector | None = None) -> bytes:
+    def _next(self, seconds: float) -> bytes | str | None:
+        """The next event, bytes being remembered; None when there is none in time."""
+        if seconds <= 0:
+            return None
         try:
-            data = os.read(self.pipe, READ)
-        except BlockingIOError:
-            return b""
-        if not data and selector is not None:
-            selector.unregister(self.pipe)  # nobody holds the other end any more
-        self.keep(data)
-        return data
-
-    def drain(self) -> bytes:
-        """What is still in the pipe of a finished child. Somebody in the background may hold it open: not waited for."""
-        out = b""
-        while len(out) < 64 * READ and (data := self.read()):
-            out += data
-        return out
+            item = self.events.get(timeout=seconds)
+        except Empty:
+            return None
+        if isinstance(item, bytes):
+            self.slots.release()
+            self.keep(item)
+        elif item == _CLOSED:
+            self.closed = True
+        return item
 
     def keep(self, data: bytes) -> None:
-        """Remember head and tail; the whole goes to a file once it is more than that."""
+        """Remember head and tail; the whole goes to a file once it is more than the limit."""
+        most = 4 * self.limit  # bytes, a character having up to four
         self.total += len(data)
-        room = 4 * self.limit - len(self.head)
-        if room > 0:
-            self.head += data[:room]
-        self.tail = (
-            (self.tail + data)[-4 * self.limit :] if len(data) < 4 * self.limit else data[-4 * self.limit :]
-        )
+        room = most - len(self.head)
         if self.file is None and self.total > self.limit:
             self.path = self.spool / f"output-{uuid.uuid4().hex[:8]}.txt"
             self.file = self.path.open("wb")
-            self.file.write(self.head if self.total <= len(self.head) else self.head + data[max(0, room) :])
-        elif self.file is not None:
+            self.file.write(self.head)
+        if self.file is not None and self.total <= SPOOLED:
             self.file.write(data)
-
-    # ending
+        if room > 0:
+            self.head += data[:room]
+        self.tail = (self.tail + data)[-most:] if len(data) < most else data[-most:]
 
     def end(self, status: str) -> str:
         """TERM to the whole group, KILL to what is left of it; the output so far stays."""
-        group = self.child.pid
-        _signal_group(group, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE
-        while _alive(group) and time.monotonic() < deadline:
-            self.child.poll()
-            self.read()
-            time.sleep(0.01)
-        if os.name == "posix":
-            _signal_group(group, signal.SIGKILL)
-        else:
-            self.child.kill()
+        _end_groups([self.child.pid], self.child)
         self.child.wait()
-        self.drain()
+        while not self.closed and self._next(DRAIN) is not None:
+            pass  # what was printed before the end
         return status
 
     def close(self) -> None:
         if self.child.poll() is None:
             self.end("stopped")
-        os.close(self.pipe)
+        if not self.closed:
+            self.later = self.spool / f"background-{self.child.pid}.log"
+            for _ in range(QUEUED):
+                self.slots.release()  # the reader may wait for the caller, who is gone
         if self.file:
             self.file.close()
 
@@ -294,12 +340,16 @@ class _Run:
         elif _alive(self.child.pid):
             with _groups_lock:
                 _groups[self.child.pid] = self.title
-            notes.append(f"processes of this call still run in the background (group {self.child.pid})")
+            where = f"; what they print goes to {self.later}" if self.later else ""
+            notes.append(
+                f"processes of this call still run in the background (group {self.child.pid}){where}"
+            )
         missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
         if missing and code_type in ("python", "py"):
-            notes.append(
-                f"{missing[1]} is not installed; perhaps: {sys.executable} -m pip install {missing[1].split('.')[0]}"
-            )
+            package = missing[1].split(".")[0]
+            notes.append(f"{package} is not installed; perhaps: {sys.executable} -m pip install {package}")
+        if self.total > SPOOLED:
+            notes.append(f"the file holds the first {SPOOLED >> 20} MB of {self.total >> 20} MB")
         if self.path is not None:
             out["output_file"] = str(self.path)
         if notes:
@@ -318,67 +368,51 @@ class _Run:
 
 
 def _text(data: bytes) -> str:
-    """Bytes of unknown encoding as text: UTF-8, else GBK where that fits, else with replacement marks."""
+    """Bytes of unknown encoding as text: UTF-8, else line by line what fits: UTF-8, GBK, or replacement marks.
+
+    A character that was cut at the beginning or the end of `data` is left out.
+    """
+    begin = next((i for i, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), 0)
     try:
-        return data.decode("utf-8")
+        return data[begin:].decode("utf-8")
     except UnicodeDecodeError as error:
-        if error.start >= len(data) - 3 or data[:4] == b"\xef\xbf":
-            return data.decode("utf-8", "replace")  # a character cut at the end of a read
-    try:
-        return data.decode("gbk")
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "replace")
+        if error.start + begin >= len(data) - 3 and error.reason == "unexpected end of data":
+            return data[begin:].decode("utf-8", "ignore")
+    return "".join(map(_line_text, data.splitlines(keepends=True)))
 
 
-@contextlib.contextmanager
-def _wakers(pid: int, stop: threading.Event | None) -> Generator[tuple[Any, Any], None, None]:
-    """(readable when the child has ended, readable when `stop` is set or None)."""
-    with contextlib.ExitStack() as stack:
-        if hasattr(os, "pidfd_open"):
-            ended = os.pidfd_open(pid)
-            stack.callback(os.close, ended)
-        else:
-            ended = _signalled_by(stack, lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT))
-        stopped = None
-        if stop is not None:
-            done = threading.Event()
-            stopped = _signalled_by(stack, lambda: _wait_for(stop, done))
-            stack.callback(done.set)
-        yield ended, stopped
+def _line_text(line: bytes) -> str:
+    for encoding in ("utf-8", "gbk"):
+        with contextlib.suppress(UnicodeDecodeError):  # then it is the next one
+            return line.decode(encoding)
+    return line.decode("utf-8", "replace")
 
 
-def _wait_for(stop: threading.Event, done: threading.Event) -> bool:
-    while not stop.wait(0.1):
-        if done.is_set():
-            return False
-    return True
-
-
-def _signalled_by(stack: contextlib.ExitStack, wait: Any) -> int:
-    """A file descriptor that becomes readable when `wait` returns something true in a thread of its own."""
-    read, write = os.pipe()
-
-    def run() -> None:
-        if wait():
-            os.write(write, b"x")
-        os.close(write)
-
-    threading.Thread(target=run, daemon=True).start()
-    stack.callback(os.close, read)
-    return read
+def _end_groups(groups: list[int], child: subprocess.Popen[bytes] | None = None) -> None:
+    """TERM, a short time for a clean end, then KILL to what is left."""
+    for group in groups:
+        _signal_group(group, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE
+    while any(map(_alive, groups)) and time.monotonic() < deadline:
+        if child is not None:
+            child.poll()
+        time.sleep(0.01)
+    if not WINDOWS:
+        for group in groups:
+            _signal_group(group, signal.SIGKILL)
 
 
 def _signal_group(group: int, number: int) -> None:
+    if WINDOWS:  # there is no TERM for a tree of processes
+        subprocess.run(["taskkill", "/T", "/F", "/PID", str(group)], capture_output=True, check=False)
+        return
     with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile
-        if os.name == "posix":
-            os.killpg(group, number)
-        else:
-            os.kill(group, number)
+        os.killpg(group, number)
 
 
 def _alive(group: int) -> bool:
     """Whether a living (not defunct) process is left in the group."""
-    if os.name != "posix":
+    if WINDOWS:
         return False
     try:
         os.killpg(group, 0)
@@ -386,4 +420,15 @@ def _alive(group: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    if not Path("/proc/self/stat").exists():
+        return True
+    return any(found == group and state != "Z" for state, found in _processes())
+
+
+def _processes() -> Iterator[tuple[str, int]]:
+    """(state, process group) of every process, from proc(5)."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                stat = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
+                yield stat[0].decode(), int(stat[2])

@@ -346,7 +346,7 @@ def file_patch(path: Path | str, old_content: str, new_content: str) -> dict[str
 
 def _exact(text: str, old: str) -> list[tuple[int, int]]:
     """Every place, overlapping ones too, where `old` stands with either line ending."""
-    pattern = re.escape(re.sub(r"\r\n", "\n", old)).replace("\\\n", "\r?\n").replace("\n", "\n")
+    pattern = re.escape(old.replace("\r\n", "\n")).replace("\\\n", "\r?\n")
     return [(m.start(1), m.end(1)) for m in re.finditer(f"(?=({pattern}))", text)]
 
 

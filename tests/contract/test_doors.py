@@ -53,9 +53,9 @@ def test_faces_are_not_imported_by_the_core() -> None:
 
 
 ALLOWED: dict[str, set[str]] = {
-    "store": {"errors", "paths"},
-    "llm": {"errors", "paths", "config", "store"},
-    "tools": {"errors", "paths", "config", "store", "llm", "safety", "prompts"},
+    "store": {"abort", "errors", "paths"},
+    "llm": {"abort", "errors", "paths", "config", "store"},
+    "tools": {"abort", "errors", "paths", "config", "store", "llm", "safety", "prompts"},
 }
 
 

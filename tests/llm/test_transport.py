@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from genericagent.abort import Abort
 from genericagent.errors import Aborted, LLMError
-from genericagent.llm.transport import Abort, Dechunker
+from genericagent.llm.transport import Dechunker
 
 
 def frame(pieces: list[bytes]) -> bytes:
