@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import re
+import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from genericagent.llm.transport import Stream, Transport
 from genericagent.prompts import prompt, say
 
 WIRES: dict[str, ModuleType] = {"anthropic": anthropic, "chat": chat, "responses": responses}
+MAX_REDUCTIONS = 3  # how often a refused request is made smaller
 MAX_PAUSES = 5  # how often a `pause_turn` answer is sent back to go on
 OPTIONS = (  # settings that a wire module puts into the request when they are set
     "max_tokens", "temperature", "reasoning_effort", "thinking_type", "thinking_budget_tokens", "service_tier",
@@ -43,6 +45,7 @@ SETTABLE = (  # what `/session.<key>=<value>` may change while running
     "read_timeout", "idle_timeout",
 )  # fmt: skip
 
+_TOO_LONG = re.compile(r"context|too (long|large|many)|maximum|exceed|token limit", re.I)
 _log = logging.getLogger("genericagent.llm")
 
 
@@ -109,12 +112,13 @@ class BaseSession:
         self.cuts = 0
         self.answered_by = self.model.name
         self._clock, self._rng = clock, rng
+        self._window_seen = sys.maxsize  # tokens; less when the provider found a request too long
         self._correction = 1.0  # tokens the provider counted per token we estimated
         self._transport: Transport | None = None
 
     @property
     def context_win(self) -> int:
-        return self.model.context_win
+        return min(self.model.context_win, self._window_seen)
 
     def takes_images(self) -> bool:
         return self.model.images is not False
@@ -163,52 +167,74 @@ class BaseSession:
             return answer_blocks
         return [b for b in answer_blocks if "thinking" not in b["type"]]
 
-    def _fit(self, system: str, tools: list[dict[str, Any]], tail: str, share: float = 1.0) -> None:
-        """Cut the history when the next request would be larger than the context window."""
-        fixed = usage.estimate(system) + usage.estimate(json.dumps(tools)) + usage.estimate(tail)
-        shorter = history.cut(
-            self.history,
-            int(self.context_win * share / self._correction),
-            fixed=fixed,
-            keep_prefix=self.model.trim_keep_prefix,
-            checkpoint=self.checkpoint,
-        )
+    def make_room(self, content: list[Block], system: str, tools: list[dict[str, Any]], tail: str) -> bool:
+        """Cut the history now if it would have to be cut for this message; whether it was."""
+        before = self.cuts
+        self._fit(system, tools, tail, coming=[{"role": "user", "content": content}])
+        return self.cuts != before
+
+    def _fit(
+        self, system: str, tools: list[dict[str, Any]], tail: str, coming: Sequence[Message] = ()
+    ) -> None:
+        """Cut the history when the next request would be larger than what is cheapest, or than the context window."""
+        fixed = self._fixed(system, tools, tail)
+        shorter = self._cut([*self.history, *coming], int(self.context_win / self._correction), fixed)
         if shorter is not None:
-            self.reset(shorter)
-            self.cuts += 1
-            self.record({"type": "cut", "history": shorter})
+            self._replace(shorter[: len(shorter) - len(coming)])
+
+    def _cut(self, messages: list[Message], window: int, fixed: int) -> list[Message] | None:
+        prefix = self.model.trim_keep_prefix
+        return history.cut(messages, window, fixed=fixed, keep_prefix=prefix, checkpoint=self.checkpoint)
+
+    def _replace(self, messages: list[Message]) -> None:
+        self.reset(messages)
+        self.cuts += 1
+        self.record({"type": "cut", "history": self.history})
+
+    def _fixed(self, system: str, tools: list[dict[str, Any]], tail: str) -> int:
+        """Tokens that every request has beside the messages, estimated."""
+        return sum(map(usage.estimate, (system, self.model.extra_sys_prompt, json.dumps(tools), tail)))
 
     def _learn(self, answer: Answer, system: str, tools: list[dict[str, Any]], tail: str) -> None:
         """Correct the token estimate by what the provider counted, and report what the call cost."""
         if answer.usage is None:
             return
-        guess = usage.estimate(system) + usage.estimate(json.dumps(tools)) + usage.estimate(tail)
-        guess += sum(map(usage.estimate_message, self.history))
+        guess = self._fixed(system, tools, tail) + sum(map(usage.estimate_message, self.history))
         if answer.usage.input > 500:
             self._correction = min(2.0, max(0.5, answer.usage.input / guess))
         price = usage.price_of(self.model.model, self.prices, self.model.base_url)
         self.spent(answer.usage, usage.cost_of(answer.usage, price))
 
     def _rescued(self, system: str, tools: list[dict[str, Any]], tail: str) -> Generator[str, None, Answer]:
-        """An answer; when the provider rejects the request itself, once more without images or with half of it."""
-        try:
-            return (yield from self._answer(self.history, system, tools, tail))
-        except LLMError as error:
-            if error.status not in (400, 413, 415, 422):
-                raise
-            without = [_without_images(m) for m in self.history]
-            if without != self.history:
-                self.notice(f"the model refused the request ({error}); images are left out from here on")
-                self.reset(without)
-            else:
-                before = self.cuts
-                if "context" in str(error).lower() or "too long" in str(error).lower():
-                    self._fit(system, tools, tail, share=0.5)
-                if self.cuts == before:
-                    raise
-                self.notice(f"the model refused the request ({error}); the history is shortened")
-            self.record({"type": "cut", "history": self.history})
-        return (yield from self._answer(self.history, system, tools, tail))
+        """An answer; when the provider refuses the request itself, again without images, then with half of it."""
+        messages, fixed = self.history, self._fixed(system, tools, tail)
+        for _ in range(MAX_REDUCTIONS):
+            try:
+                answer = yield from self._answer(messages, system, tools, tail)
+                break
+            except LLMError as error:
+                messages = self._reduced(messages, fixed, error)
+        else:
+            answer = yield from self._answer(messages, system, tools, tail)
+        if messages is not self.history:
+            self._replace(messages)
+        return answer
+
+    def _reduced(self, messages: list[Message], fixed: int, error: LLMError) -> list[Message]:
+        """What may still be sent after a refusal. Raises the error when it has another cause."""
+        if error.status not in (400, 413, 415, 422):
+            raise error
+        without = [_without_images(m) for m in messages]
+        if without != messages:
+            self.notice(say("without_images", why=error))
+            return without
+        total = fixed + sum(map(usage.estimate_message, messages))
+        shorter = self._cut(messages, total // 2, fixed) if _TOO_LONG.search(str(error)) else None
+        if shorter is None:
+            raise error
+        self.notice(say("shortened", why=error))
+        self._window_seen = min(self._window_seen, int(0.9 * total * self._correction))
+        return shorter
 
     def _answer(
         self, messages: list[Message], system: str, tools: list[dict[str, Any]], tail: str
@@ -371,7 +397,7 @@ class MixinSession(BaseSession):
 
     @property
     def context_win(self) -> int:
-        return min(m.context_win for m in self.members)
+        return min(self._window_seen, *(m.context_win for m in self.members))
 
     def takes_images(self) -> bool:
         return all(m.takes_images() for m in self.members)
@@ -532,13 +558,15 @@ class ToolClient(BaseClient):
             if isinstance(result, list):
                 content += [b for b in result if b.get("type") == "image"]
         content += _as_blocks(said)
+        system = f"{self.system}\n\n{prompt('textproto')}" if tools else self.system
         listing = textproto.tool_list(tools)
+        if self.backend.make_room(content, system, [], tail):
+            self.last_tools = ""  # what was told before may be gone
         if listing != self.last_tools:
             content.append(blocks.text(say("tool_list", tools=listing)))
             self.last_tools = listing
         elif tools:
             tail = f"{tail}\n{say('tool_reminder')}".strip()
-        system = f"{self.system}\n\n{prompt('textproto')}" if tools else self.system
         answer = yield from self.backend.ask(content, system, [], tail=tail, request=first)
         return answer
 

@@ -20,6 +20,7 @@ from .blocks import Block, Message
 from .usage import estimate_message
 
 KEEP = 400  # characters kept at each end of a shortened piece
+WINDOW = 30_000  # tokens; in a larger context window proportionally more is kept
 FULL_RESULTS = 4  # newest tool results that a cut leaves whole
 SHORT_RESULTS = 4  # before those: shortened, not dropped
 RECENT = 8  # messages at the end that stay when there are no tool results to count
@@ -110,7 +111,7 @@ def cut(
     """
     sizes = [size(m) for m in messages]
     total = fixed + sum(sizes)
-    full, short = _borders(messages)
+    full, short = _borders(messages, max(1.0, window / WINDOW))
     kept = _keep(messages, full, short, keep_prefix)
     kept_size = sum(map(size, kept))
     growth = max(1.0, sum(sizes[short:]) / max(1, (len(messages) - short) / 2))
@@ -124,14 +125,15 @@ def cut(
     return _squeeze(kept, window - fixed, keep_prefix, size)
 
 
-def _borders(messages: list[Message]) -> tuple[int, int]:
+def _borders(messages: list[Message], scale: float) -> tuple[int, int]:
     """(index from which all is kept whole, index from which it is kept shortened), both at the start of a turn."""
+    whole, more = int(FULL_RESULTS * scale), int(SHORT_RESULTS * scale)
     found: list[int] = []  # the index of the message of each result, newest first
     for i in range(len(messages) - 1, -1, -1):
         found += [i] * _results_in(messages[i])
-        if len(found) >= FULL_RESULTS + SHORT_RESULTS:
+        if len(found) >= whole + more:
             break
-    recent = max(0, len(messages) - RECENT)
+    recent = max(0, len(messages) - int(RECENT * scale))
 
     def turn_start(n: int) -> int:
         if not found:
@@ -139,7 +141,7 @@ def _borders(messages: list[Message]) -> tuple[int, int]:
         at = found[min(n, len(found)) - 1]
         return at - 1 if at and messages[at - 1]["role"] == "assistant" else at
 
-    return turn_start(FULL_RESULTS), min(turn_start(FULL_RESULTS + SHORT_RESULTS), recent)
+    return turn_start(whole), min(turn_start(whole + more), recent)
 
 
 def _results_in(message: Message) -> int:
