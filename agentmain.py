@@ -10,6 +10,7 @@ genericagent/cli/.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from genericagent.display import untagged
 from genericagent.errors import ConfigError, GAError, SessionError
 from genericagent.llm import blocks, usage
 from genericagent.llm.history import user_line
-from genericagent.prompts import prompt, say
+from genericagent.prompts import prompt, say, set_language
 from genericagent.store import atomic
 from genericagent.store.journal import Journal, find, history_from, list_sessions, new_id
 from llmcore import SETTABLE, BaseClient, load_config, make_client, make_session, reload_mykeys
@@ -94,6 +95,8 @@ class GenericAgent:
         self.handler: GenericAgentHandler | None = None
         paths.ensure_home()
         self.config = load_config(self.options.config_file)
+        if self.config.ui.language and not os.environ.get("GA_LANG"):
+            set_language(self.config.ui.language)
         self.problems = [
             *self.config.problems,
             *hooks.discover([paths.shipped("plugins"), paths.home() / "plugins"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -173,6 +174,12 @@ def resolve_secret(given: str, what: str) -> str:
     return _resolved[given]
 
 
+def is_loopback(url: str) -> bool:
+    """Whether the address is on this machine."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or bool(re.fullmatch(r"127(\.\d{1,3}){3}", host))
+
+
 def model_from(
     cfg: Mapping[str, Any],
     kind: str,
@@ -221,8 +228,7 @@ def _check(model: Model, source: str) -> None:
     address = urlsplit(model.base_url)
     if address.scheme not in ("http", "https") or not address.hostname:
         raise ConfigError(f"{source}: base_url must begin with http:// or https://, not {model.base_url!r}")
-    local = address.hostname in ("localhost", "::1") or address.hostname.startswith("127.")
-    if not model.api_key and not local:
+    if not model.api_key and not is_loopback(model.base_url):
         raise ConfigError(f"{source}: no api_key")
     if any(ord(c) < 33 or ord(c) > 126 for c in model.api_key) and not model.api_key.startswith(
         ("cmd:", "env:")

@@ -6,6 +6,7 @@ runs in a thread of its own: an abort leaves it behind instead of waiting for it
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -15,9 +16,11 @@ from typing import Any
 
 import requests
 import requests.adapters
+from requests.utils import get_environ_proxies
 
 from .. import __version__
 from ..abort import Abort
+from ..config import is_loopback
 from ..errors import Aborted, LLMError
 from .faults import http_error
 
@@ -147,13 +150,21 @@ class Transport:
     """The connection to one provider: kept alive between calls, through its proxy, with its TLS settings."""
 
     def __init__(self, proxy: str | None = None, verify: bool | str = True) -> None:
+        """`proxy`: an address, "" for none, None for what the environment says (never for this machine)."""
         self._session = requests.Session()
-        self._session.verify = verify
-        if proxy:
-            self._session.proxies = {"http": proxy, "https": proxy}
+        # Left on, requests would replace our Authorization by one from ~/.netrc and our proxy by the environment's.
+        self._session.trust_env = False
+        bundles = map(os.environ.get, ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
+        self._session.verify = next(filter(None, bundles), True) if verify is True else verify
+        self._proxy = proxy
         adapter = requests.adapters.HTTPAdapter(pool_connections=2, pool_maxsize=4)
         self._session.mount("https://", adapter)
         self._session.mount("http://", adapter)
+
+    def _proxies(self, url: str) -> dict[str, str]:
+        if self._proxy is not None:
+            return {"http": self._proxy, "https": self._proxy} if self._proxy else {}
+        return {} if is_loopback(url) else get_environ_proxies(url)
 
     def post(
         self,
@@ -187,6 +198,7 @@ class Transport:
                     stream=True,
                     timeout=(connect, first_byte),
                     allow_redirects=False,
+                    proxies=self._proxies(url),
                 )
             except Exception as error:  # handed to the caller, who raises it
                 answer.put(error)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
+from ..config import is_loopback
 from .blocks import Block, Message, Usage
 
 IMAGE_TOKENS = 1600  # Anthropic's (width × height) / 750 at the largest size we send
@@ -66,12 +66,6 @@ def estimate_message(message: Message) -> int:
     return 4 + sum(map(estimate_block, message["content"]))
 
 
-def is_local(base_url: str) -> bool:
-    """Whether the model runs on this machine, where tokens cost nothing."""
-    host = urlsplit(base_url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
 def price_of(model: str, overrides: Mapping[str, Any], base_url: str = "") -> tuple[float, ...] | None:
     """(input, output, cache read, cache write) in dollars per million tokens; None when nobody knows.
 
@@ -87,7 +81,7 @@ def price_of(model: str, overrides: Mapping[str, Any], base_url: str = "") -> tu
                 float(table.get("cache_read", into)),
                 float(table.get("cache_write", into)),
             )
-    if base_url and is_local(base_url):
+    if base_url and is_loopback(base_url):  # a model on this machine
         return (0.0, 0.0, 0.0, 0.0)
     bare = model.rsplit("/", 1)[-1]  # OpenRouter and LiteLLM write the vendor first
     known = [name for name in PRICES if bare.startswith(name)]

@@ -1,0 +1,191 @@
+"""Configuration from files and the environment: what wins, what is named when it is wrong."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genericagent import config
+from genericagent.errors import ConfigError
+
+DOC = Path(__file__).parents[1] / "docs" / "CONFIG.md"
+
+
+def load(home: Path, env: dict[str, str] | None = None, **more: Any) -> config.Config:
+    return config.load(home, environ=env or {}, **more)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def names(found: config.Config) -> list[str]:
+    return [m.name for m in found.models]
+
+
+TOML = (
+    '[[llm]]\nname = "{0}"\napi = "anthropic"\nmodel = "m"\napi_key = "k-{0}"\nbase_url = "https://x.test"\n'
+)
+PY = "{0}_oai_config = {{'apikey': 'k-{0}', 'apibase': 'https://x.test/v1', 'model': 'm'}}\n"
+
+
+def test_models_come_from_the_first_source_that_has_any(tmp_path: Path) -> None:
+    home, beside = tmp_path / "home", tmp_path / "checkout"
+    env = {"ANTHROPIC_API_KEY": "k-env", "OPENAI_API_KEY": "k-env2"}
+    assert [m.source for m in load(home, env).models] == ["environment", "environment"]
+    write(beside / "mykey.py", PY.format("beside"))
+    assert names(load(home, env, beside=beside)) == ["beside_oai_config"]
+    write(
+        home / "mykey.json", '{"js_oai": {"apikey": "k-json", "apibase": "https://x.test/v1", "model": "m"}}'
+    )
+    assert names(load(home, env, beside=beside)) == ["js_oai"]
+    write(home / "mykey.py", PY.format("py"))
+    assert names(load(home, env, beside=beside)) == ["py_oai_config"]
+    write(home / "config.toml", TOML.format("toml"))
+    assert names(load(home, env, beside=beside)) == ["toml"]
+    given = write(tmp_path / "given.toml", TOML.format("given"))
+    assert names(load(home, env, beside=beside, config_file=given)) == ["given"]
+
+
+def test_other_settings_merge_key_by_key_and_the_first_source_wins(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    given = write(tmp_path / "given.toml", "[limits]\nmax_turns = 5\n")
+    write(home / "config.toml", "[limits]\nmax_turns = 9\nmax_cost = 2\n[safety]\nenv_keep = ['A']\n")
+    write(home / "mykey.py", "tg_bot_token = 'tok-123456'\ntg_allowed_users = [7]\n" + PY.format("py"))
+    found = load(home, config_file=given)
+    assert (found.limits.max_turns, found.limits.max_cost) == (5, 2.0)
+    assert found.safety.env_keep == ["A"] and found.telegram.token == "tok-123456"
+    assert found.telegram.allowed_users == [7] and names(found) == ["py_oai_config"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "kind"),
+    [("native_claude_config", "native_claude"), ("my_native_oai", "native_oai"), ("claude_config2", "claude"), ("oai_config", "oai"),
+     ("OAI_X", "oai"), ("mixin_config", "mixin")],
+)  # fmt: skip
+def test_the_variable_name_in_mykey_says_which_session(tmp_path: Path, variable: str, kind: str) -> None:
+    members = "'llm_nos': [0]" if kind == "mixin" else "'apikey': 'k123456'"
+    write(tmp_path / "mykey.py", f"{variable} = {{{members}}}\nother = {{'apikey': 'x'}}\n")
+    (model,) = load(tmp_path).models
+    assert model.kind == kind and model.native is kind.startswith("native")
+
+
+def test_one_broken_entry_of_three_is_named_with_its_line_and_skipped(tmp_path: Path) -> None:  # C155
+    bad = '[[llm]]\nname = "bad"\napi = "chat"\napi_key = "k"\nbase_url = "x.test"\n'
+    write(tmp_path / "config.toml", TOML.format("one") + bad + TOML.format("three"))
+    found = load(tmp_path)
+    assert names(found) == ["one", "three"]
+    assert (
+        len(found.problems) == 1 and "config.toml:7" in found.problems[0] and "base_url" in found.problems[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("api_key = '<your key here>'", "placeholder"), ("api_key = ''", "api_key"), ("api_key = 3", "api_key must be str"),
+     ("api_key = 'k'\nmax_retries = -1", "max_retries"), ("api_key = 'k'\ncontext_win = 'big'", "context_win"),
+     ("api_key = 'k'\nstream = 'yes'", "stream"), ("api_key = 'k'\napi_mode = 'soap'", "api_mode")],
+)  # fmt: skip
+def test_a_placeholder_or_a_wrong_type_is_said_and_skipped(
+    tmp_path: Path, key: str, said: str
+) -> None:  # C155
+    write(tmp_path / "config.toml", f"[[llm]]\nmodel = 'm'\nbase_url = 'https://x.test'\n{key}\n")
+    found = load(tmp_path)
+    assert found.models == [] and said in found.problems[0]
+
+
+def test_an_unknown_key_is_named_with_the_likely_one(tmp_path: Path) -> None:  # C155
+    write(
+        tmp_path / "config.toml",
+        TOML.format("a") + "temprature = 1\n[limits]\nmaxturns = 3\n[limit]\nx = 1\n",
+    )
+    found = load(tmp_path)
+    assert names(found) == ["a"]
+    text = "\n".join(found.problems)
+    assert "temprature" in text and "'temperature'" in text and "max_turns" in text and "[limit]" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "where"),
+    [("config.toml", "[[llm]]\nname = \n", "line 2"), ("mykey.py", "a = 1\nb = {\n", "mykey.py:2"),
+     ("mykey.py", "a = 1\n\nb = nope\n", "mykey.py:3"), ("mykey.json", '{\n"a": \n}', "line 3"), ("mykey.json", "[]", "object"),
+     ("config.toml", "llm = 3\n", "[[llm]]"), ("config.toml", "name = 'x'\n", "name")],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_named_with_its_line(
+    tmp_path: Path, name: str, text: str, where: str
+) -> None:
+    write(tmp_path / name, text)
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, {"ANTHROPIC_API_KEY": "k"})
+    assert name in str(error.value) and where in str(error.value)
+
+
+def test_a_missing_config_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        load(tmp_path, config_file=tmp_path / "nope.toml")
+
+
+def test_keys_may_come_from_the_environment_or_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "k-from-env")
+    write(tmp_path / "config.toml", TOML.format("a").replace("k-a", "env:SOME_KEY"))
+    assert load(tmp_path).models[0].resolve_key() == "k-from-env"
+    assert "k-from-env" in load(tmp_path).secrets()
+    monkeypatch.delenv("SOME_KEY")
+    with pytest.raises(ConfigError, match="SOME_KEY"):
+        load(tmp_path).models[0].resolve_key()
+    counter = tmp_path / "asked"
+    command = f"cmd:echo x >> {counter}; echo k-from-cmd"
+    write(tmp_path / "config.toml", TOML.format("a").replace("k-a", command))
+    model = load(tmp_path).models[0]
+    assert model.resolve_key() == model.resolve_key() == "k-from-cmd"
+    assert counter.read_text() == "x\n", "asked once"
+    write(tmp_path / "config.toml", TOML.format("a").replace("k-a", "cmd:exit 3"))
+    with pytest.raises(ConfigError, match="exit code 3"):
+        load(tmp_path).models[0].resolve_key()
+
+
+def test_an_edited_file_is_noticed_also_one_that_comes_or_goes(tmp_path: Path) -> None:  # C155
+    found = load(tmp_path)
+    assert not found.stale()
+    file = write(tmp_path / "config.toml", TOML.format("a"))
+    assert found.stale() and not (again := load(tmp_path)).stale()
+    file.write_text(TOML.format("bb"), encoding="utf-8")
+    assert again.stale()
+    again = load(tmp_path)
+    file.unlink()
+    assert again.stale()
+
+
+def test_a_byte_order_mark_and_emoji_are_read(tmp_path: Path) -> None:  # C154
+    text = "\ufeff" + TOML.format("a").replace('"m"', '"m-😀"')
+    (tmp_path / "config.toml").write_text(text, encoding="utf-8")
+    assert load(tmp_path).models[0].model == "m-😀"
+
+
+def test_the_page_lists_every_key_and_no_other() -> None:
+    text = DOC.read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `([a-z_]+)`", text, re.M))
+    known = {f.name for f in fields(config.Model)} - {"kind", "source", "native"}
+    for section in (config.Limits, config.Safety, config.Telegram, config.Ui):
+        known |= {f.name for f in fields(section)}
+    known |= {"extra_sys_prompt_file"}
+    assert listed == known | {"input", "output", "cache_read", "cache_write"}
+    for alias in config.ALIASES:
+        assert f"`{alias}`" in text
+
+
+@pytest.mark.parametrize(
+    "code", re.findall(r"```toml\n(.*?)```", DOC.read_text("utf-8") if DOC.exists() else "", re.S)
+)
+def test_the_examples_of_the_page_are_read_without_a_complaint(tmp_path: Path, code: str) -> None:
+    write(tmp_path / "config.toml", code)
+    found = load(tmp_path)
+    assert found.problems == []
