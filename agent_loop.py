@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
+import genericagent  # noqa: F401  # an installed wheel has plugins/ inside this package
 from plugins import hooks
 
 Chunk = str | dict[str, Any]

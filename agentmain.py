@@ -411,7 +411,7 @@ class GenericAgent:
         self._notes = (notes, age) if notes and status in ("done", "needs_input", "limit") else None
         error = None
         if status in ("failed", "limit", "interrupted"):
-            error = str(data) if data else say("limit_turns", turns=handler.max_turns)
+            error = str(data).removeprefix("Error: ") if data else say("limit_turns", turns=handler.max_turns)
         end = {
             "status": status, "result": result, "question": question, "error": error,
             "answer": untagged(data) if result == "CURRENT_TASK_DONE" and isinstance(data, str) else "",
@@ -502,8 +502,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def cli_entry() -> None:
     """The installed command `ga`."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     code = main()
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone; nothing is left to be told
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
 

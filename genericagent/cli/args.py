@@ -177,6 +177,8 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
     if args.llm_no:
         agent.next_llm(args.llm_no)
     agent.verbose = args.verbose or not one_shot
+    if one_shot:
+        sys.stderr.writelines(f"warning: {one_line(problem, 300)}\n" for problem in agent.problems)
     if args.again or args.resume:
         sys.stderr.write(f"resumed {agent.resume(args.resume or '')}\n")
     return agent

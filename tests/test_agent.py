@@ -1,0 +1,343 @@
+"""The agent in this process: its queue, its sessions, its settings."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmain import GenericAgent, Options, get_system_prompt
+from genericagent import memory, paths
+from genericagent.errors import ConfigError, SessionError
+from genericagent.scripted import Reply, ScriptedServer, Tool, call, fail, say, seq
+
+Start = Callable[..., tuple[GenericAgent, ScriptedServer]]
+
+
+@pytest.fixture
+def start(model_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """An agent that works in a thread, on a scripted model."""
+    agents: list[tuple[GenericAgent, threading.Thread]] = []
+
+    def make(replies: Any, **options: Any) -> tuple[GenericAgent, ScriptedServer]:
+        server = model_server(replies)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "key-for-test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        agent = GenericAgent(Options(**options))
+        thread = threading.Thread(target=agent.run, daemon=True)
+        thread.start()
+        agents.append((agent, thread))
+        return agent, server
+
+    yield make
+    for agent, thread in agents:
+        agent.close()
+        thread.join(timeout=10)
+        agent.release()
+        assert not thread.is_alive()
+
+
+def finish(queue: Any) -> dict[str, Any]:
+    while "done" not in (item := queue.get(timeout=30)):
+        pass
+    ended: dict[str, Any] = item
+    return ended
+
+
+def do(agent: GenericAgent, text: str) -> dict[str, Any]:
+    return finish(agent.put_task(text))
+
+
+def sent(server: ScriptedServer, n: int = -1) -> str:
+    return json.dumps(server.requests[n].body, ensure_ascii=False)
+
+
+# the queue
+
+
+def test_tasks_run_one_after_another_and_keep_the_conversation(start: Start) -> None:
+    agent, server = start([say("first answer"), say("second answer")])
+    queues = [agent.put_task("one"), agent.put_task("two")]
+    assert [finish(q)["answer"] for q in queues] == ["first answer", "second answer"]
+    assert "first answer" in sent(server, 1) and '"two"' in sent(server, 1)
+
+
+def test_a_failed_task_says_why_and_the_next_one_works(start: Start) -> None:  # C139
+    agent, _ = start([fail(401, "no such key"), say("fine")])
+    end = do(agent, "hi")
+    assert (end["status"], end["result"]) == ("failed", "LLM_FAILED") and "no such key" in end["error"]
+    assert do(agent, "again")["answer"] == "fine"
+
+
+def test_an_abort_ends_the_tool_and_not_the_next_task(start: Start) -> None:  # C013 C059
+    agent, server = start([
+        Reply(tools=[Tool("code_run", {"type": "bash", "script": "echo begun; sleep 60"}), Tool("file_read", {"path": "x"})]),
+        *[call("code_run", type="bash", script=f"echo quick {n}") for n in range(5)], say("all ran"),
+    ])  # fmt: skip
+    queue = agent.put_task("work")
+    while "begun" not in queue.get(timeout=20).get("next", ""):
+        pass
+    agent.abort()
+    assert finish(queue)["status"] == "interrupted"
+    assert do(agent, "go on")["answer"] == "all ran"
+    told = sent(server, 1)
+    assert "begun" in told and "stopped by user" in told and "not run" in told  # C014
+    results = [
+        b for m in server.requests[-1].body["messages"] for b in m["content"] if b["type"] == "tool_result"
+    ]
+    assert [f"quick {n}" in str(r) for n, r in enumerate(results[2:])] == [True] * 5
+
+
+def test_an_abort_while_the_model_is_silent(start: Start) -> None:
+    agent, _ = start([say("never", hang_before_headers=30), say("ok")])
+    queue = agent.put_task("hi")
+    queue.get(timeout=10)
+    time.sleep(0.2)
+    began = time.monotonic()
+    agent.abort()
+    assert finish(queue)["status"] == "interrupted" and time.monotonic() - began < 5
+    assert do(agent, "again")["status"] == "done"
+
+
+def test_close_ends_what_is_queued_too(start: Start) -> None:
+    agent, server = start([say("never", hang_before_headers=30)])
+    first, second = agent.put_task("one"), agent.put_task("two")
+    first.get(timeout=10)
+    agent.close()
+    assert finish(first)["status"] == "interrupted" and finish(second)["status"] == "interrupted"
+    assert len(server.requests) <= 1
+
+
+def test_an_empty_request_never_reaches_the_model(start: Start) -> None:  # C140
+    agent, server = start([])
+    end = do(agent, "  \n")
+    assert end["status"] == "failed" and "empty" in end["error"] and server.requests == []
+
+
+def test_a_question_is_handed_out_and_the_answer_goes_on(start: Start) -> None:
+    agent, server = start([call("ask_user", question="Which?", candidates=["a", "b"]), say("took b")])
+    end = do(agent, "choose")
+    assert end["status"] == "needs_input" and end["question"] == {
+        "question": "Which?",
+        "candidates": ["a", "b"],
+    }
+    assert do(agent, "b")["answer"] == "took b"
+    assert "HUMAN_INTERVENTION" in sent(server) and '"b"' in sent(server)
+
+
+def test_the_turn_limit_is_no_success_and_can_be_continued(start: Start) -> None:  # C037
+    agent, _ = start(
+        seq(*[call("code_run", type="bash", script="true")] * 2, then=say("finished now")), max_turns=2
+    )
+    end = do(agent, "work")
+    assert (end["status"], end["result"], end["turn"]) == ("limit", "MAX_TURNS_EXCEEDED", 2) and "2" in end[
+        "error"
+    ]
+    assert do(agent, "continue")["answer"] == "finished now"
+
+
+def test_a_looping_model_stops_at_the_cost_limit(start: Start) -> None:  # C143
+    from genericagent.llm.blocks import Usage
+
+    (paths.home() / "config.toml").write_text(
+        '[prices."scripted"]\ninput = 10.0\noutput = 50.0\n', encoding="utf-8"
+    )
+    reply = Reply(tools=[Tool("code_run", {"type": "bash", "script": "true"})], usage=Usage(1000, 100))
+    agent, server = start(lambda body, n: reply, max_cost=0.05, max_turns=100)
+    agent.config.models[0].model = "scripted"
+    end = do(agent, "loop")
+    assert end["status"] == "limit" and end["result"] == "BUDGET_EXCEEDED"
+    assert end["cost"] == pytest.approx(0.015 * len(server.requests)) and len(server.requests) <= 4
+
+
+def test_a_task_stops_at_the_time_limit(start: Start) -> None:
+    agent, _ = start(lambda body, n: call("code_run", type="bash", script="sleep 0.2"), max_time=0.5)
+    end = do(agent, "loop")
+    assert (end["status"], end["result"]) == ("limit", "BUDGET_EXCEEDED")
+
+
+def test_tools_that_need_a_person_can_be_left_out(start: Start) -> None:
+    agent, server = start([say("ok")], user_tools=False)
+    do(agent, "hi")
+    assert "ask_user" not in json.dumps(server.requests[0].body["tools"])
+
+
+# prompts
+
+
+def test_the_system_prompt_is_made_anew_for_every_task(start: Start) -> None:
+    agent, server = start([say("a"), say("b")])
+    do(agent, "one")
+    with (paths.memory() / memory.L1).open("a") as file:
+        file.write("printer: printer_sop.md\n")
+    do(agent, "two")
+    assert "printer_sop.md" not in json.dumps(server.requests[0].body["system"])
+    assert "printer_sop.md" in json.dumps(server.requests[1].body["system"])
+    assert time.strftime("%Y-%m-%d") in get_system_prompt()
+
+
+def test_seeds_are_copied_once_and_never_overwrite(start: Start) -> None:  # C131
+    agent, _ = start([say("a"), say("b")])
+    do(agent, "one")
+    (paths.memory() / memory.L2).write_text("mine")
+    (paths.memory() / memory.L0).unlink()
+    do(agent, "two")
+    assert (paths.memory() / memory.L2).read_text() == "mine" and (paths.memory() / memory.L0).exists()
+
+
+def test_notes_of_a_stopped_task_are_not_handed_to_the_next(start: Start) -> None:  # C128
+    agent, server = start([
+        call("update_working_checkpoint", key_info="send a message to P"), call("code_run", type="bash", script="echo begun; sleep 60"),
+        say("4"),
+    ])  # fmt: skip
+    queue = agent.put_task("send a message")
+    while "begun" not in queue.get(timeout=20).get("next", ""):
+        pass
+    agent.abort()
+    finish(queue)
+    assert do(agent, "what is 2+2?")["answer"] == "4"
+    newest = json.dumps(server.requests[-1].body["messages"][-1])
+    assert "<key_info>" not in newest
+
+
+def test_a_long_request_goes_into_a_file(start: Start) -> None:
+    agent, server = start([say("ok")])
+    text = "begin " + "word " * 4000 + "end-of-it"
+    do(agent, text)
+    first = json.dumps(server.requests[0].body["messages"])
+    assert "begin" in first and "end-of-it" not in first and len(first) < 3000
+    (file,) = (paths.temp() / "_requests").iterdir()
+    assert file.read_text(encoding="utf-8") == text and str(file) in first
+
+
+def test_pictures_go_along(start: Start) -> None:
+    agent, server = start([say("a dot")])
+    block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    assert finish(agent.put_task("what is it?", images=[block]))["answer"] == "a dot"
+    assert "iVBORw0KGgo=" in sent(server)
+
+
+# models and settings
+
+
+def two_models(server: ScriptedServer) -> None:
+    entry = '[[llm]]\nname = "{}"\napi = "{}"\nmodel = "m-{}"\napi_key = "k-12345"\nbase_url = "{}"\n'
+    text = entry.format("one", "anthropic", 1, server.url) + entry.format(
+        "two", "chat", 2, f"{server.url}/v1"
+    )
+    (paths.home() / "config.toml").write_text(text, encoding="utf-8")
+
+
+def test_switching_the_model_takes_the_conversation_along(start: Start, model_server: Any) -> None:
+    server = model_server([call("code_run", type="bash", script="echo 42"), say("it is 42"), say("yes, 42")])
+    two_models(server)
+    agent, _ = start([])
+    assert [name for _, name, _ in agent.list_llms()] == ["one", "two"]
+    do(agent, "run it")
+    assert agent.next_llm() == "two" and agent.list_llms()[1][2]
+    assert do(agent, "sure?")["answer"] == "yes, 42"
+    assert "it is 42" in sent(server) and server.requests[-1].path.endswith("/chat/completions")
+    with pytest.raises(ConfigError, match="no model 7"):
+        agent.next_llm(7)
+
+
+def test_an_edited_key_is_picked_up_between_tasks(start: Start, model_server: Any) -> None:  # C155
+    server = model_server([say("a"), say("b")])
+    two_models(server)
+    agent, _ = start([])
+    do(agent, "one")
+    file = paths.home() / "config.toml"
+    file.write_text(file.read_text().replace("k-12345", "k-changed"), encoding="utf-8")
+    assert do(agent, "two")["answer"] == "b"
+    assert "k-changed" in str(server.requests[1].headers) and '"a"' in sent(server).replace("'", '"')
+
+
+def test_a_file_broken_while_running_is_told_and_the_old_one_goes_on(
+    start: Start, model_server: Any
+) -> None:  # C155
+    server = model_server([say("a"), say("b")])
+    two_models(server)
+    agent, _ = start([])
+    do(agent, "one")
+    (paths.home() / "config.toml").write_text("[[llm]\n", encoding="utf-8")
+    queue = agent.put_task("two")
+    events = []
+    while "done" not in (item := queue.get(timeout=20)):
+        events.append(item.get("event") or {})
+    assert item["answer"] == "b"
+    assert any("config.toml" in e.get("text", "") and "line 1" in e.get("text", "") for e in events)
+
+
+def test_session_settings_are_a_short_list(start: Start) -> None:
+    agent, server = start([say("a")])
+    assert do(agent, "/session.temperature=0.25")["answer"] == "temperature = 0.25"
+    do(agent, "hi")
+    assert server.requests[0].body["temperature"] == 0.25
+    for wrong in ("/session.api_key=x", "/session.base_url=http://evil.test", "/session.__class__=1"):
+        assert "cannot be set" in do(agent, wrong)["error"]
+    assert "takes" in do(agent, "/session.temperature=[1]")["error"]
+    assert len(server.requests) == 1
+
+
+def test_plugins_of_the_home_are_loaded_and_a_broken_one_is_named(start: Start) -> None:
+    folder = paths.home() / "plugins"
+    folder.mkdir()
+    (folder / "good.py").write_text(
+        "from plugins import hooks\nfrom pathlib import Path\n"
+        f"@hooks.register('turn_after')\ndef after(ctx): Path({str(paths.home() / 'seen')!r}).write_text('x')\n"
+    )
+    (folder / "bad.py").write_text("raise ValueError('no luck')\n")
+    (folder / "_hidden.py").write_text("raise SystemExit\n")
+    agent, _ = start([say("a")])
+    assert any("bad.py" in p and "no luck" in p for p in agent.problems)
+    assert do(agent, "hi")["status"] == "done" and (paths.home() / "seen").exists()
+
+
+# sessions
+
+
+def test_a_session_is_listed_resumed_and_goes_on(start: Start) -> None:
+    agent, _ = start([call("code_run", type="bash", script="echo 42"), say("it is 42")])
+    first = do(agent, "run it for me")["session"]
+    agent.close()
+    agent.release()
+    again, server = start([say("still 42")])
+    ((id, age, title),) = again.list_sessions()
+    assert id == first and age < 60 and title == "run it for me"
+    again.resume()
+    assert do(again, "what was it?")["session"] == first
+    assert "it is 42" in sent(server) and "run it for me" in sent(server)
+    assert len(again.list_sessions()) == 1
+
+
+def test_a_new_session_forgets_and_gets_its_own_file(start: Start) -> None:  # C035
+    agent, server = start([call("ask_user", question="q?"), say("b")])
+    first = do(agent, "secret word: zebra")["session"]
+    agent.new_session()
+    second = do(agent, "hi")["session"]
+    assert first != second and "zebra" not in sent(server) and len(agent.list_sessions()) == 2
+
+
+def test_a_session_in_use_is_refused_with_its_holder(start: Start) -> None:  # C043
+    agent, _ = start([say("a")])
+    id = do(agent, "hi")["session"]
+    other, _ = start([say("b")])
+    with pytest.raises(SessionError, match="in use by process"):
+        other.resume(id)
+
+
+def test_the_journal_is_private_and_holds_no_key(start: Start, ga_home: Path) -> None:  # C149
+    agent, _ = start([fail(401, "invalid x-api-key: key-for-test"), say("ok")])
+    do(agent, "hi")
+    do(agent, "hi")
+    agent.release()
+    for file in ga_home.rglob("*"):
+        if file.is_file() and "memory" not in file.parts:
+            assert b"key-for-test" not in file.read_bytes(), file
+    (journal,) = paths.sessions().glob("*.jsonl")
+    assert journal.stat().st_mode & 0o077 == 0 and paths.sessions().stat().st_mode & 0o077 == 0

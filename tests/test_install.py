@@ -1,0 +1,77 @@
+"""The wheel: what it puts where, and that it works from there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genericagent.scripted import say
+
+ROOT = Path(__file__).parents[1]
+DOORS = {"agent_loop.py", "ga.py", "llmcore.py", "agentmain.py"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (made,) = folder.glob("*.whl")
+    yield made
+
+
+def test_only_the_doors_and_the_package_are_at_the_top(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {n.split("/")[0] for n in names if ".dist-info/" not in n}
+    assert top == DOORS | {"genericagent"}
+    shipped = {n for n in names if n.startswith("genericagent/_shipped/")}
+    for folder in ("assets", "memory", "plugins"):
+        ours = {
+            f"genericagent/_shipped/{p.relative_to(ROOT).as_posix()}"
+            for p in (ROOT / folder).rglob("*")
+            if p.is_file()
+        }
+        assert {n for n in ours if "__pycache__" not in n} <= shipped
+    assert not [n for n in names if "__pycache__" in n or "mykey" in n or n.startswith("tests")]
+    assert "genericagent/py.typed" in names
+
+
+def test_the_installed_command_works_and_writes_only_into_the_home(
+    wheel: Path, tmp_path: Path, model_server: Any, ga_home: Path
+) -> None:
+    site = tmp_path / "site"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(site),
+        str(wheel),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    before = {p: p.stat().st_mtime_ns for p in site.rglob("*") if "__pycache__" not in p.parts}
+    server = model_server([say("fine")])
+    env = {**os.environ, "PYTHONPATH": str(site), "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
+    for args in (["--version"], ["-p", "hi"]):
+        done = subprocess.run(
+            [str(site / "bin" / "ga"), *args],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stdout == "fine\n" and (ga_home / "memory" / "global_mem.txt").exists()
+    assert {p: p.stat().st_mtime_ns for p in site.rglob("*") if "__pycache__" not in p.parts} == before
