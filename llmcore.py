@@ -28,9 +28,9 @@ from genericagent.abort import Abort
 from genericagent.errors import Aborted, ConfigError, LLMError
 from genericagent.llm import anthropic, blocks, chat, history, responses, textproto, usage
 from genericagent.llm.blocks import Answer, Block, Message, Request, Usage
+from genericagent.llm.decode import Body
 from genericagent.llm.faults import RETRYABLE as RETRYABLE
 from genericagent.llm.history import compress_history_tags as compress_history_tags
-from genericagent.llm.sse import Reader
 from genericagent.llm.transport import Stream, Transport
 from genericagent.prompts import prompt, say
 
@@ -315,36 +315,32 @@ class BaseSession:
             stream.close()
 
     def _read(self, stream: Stream, wire: ModuleType) -> Generator[str, None, Answer]:
-        if "json" in stream.content_type or "html" in stream.content_type or not self.model.stream:
-            stream.limit(self.model.read_timeout)
-            answer: Answer = wire.decode_json(stream.body())
-            yield blocks.text_of(answer.blocks)
-            return answer
-        reader, decoder = Reader(), wire.Decoder()
-        last, idle, thinking = self._clock(), self.model.idle_timeout, False
+        """The answer as it comes. Only data counts as a sign of life, comments and blank lines don't."""
+        body = Body(wire.Decoder(self.model.model))
+        idle = self.model.idle_timeout if self.model.stream else self.model.read_timeout
+        last, seen, thinking = self._clock(), 0, False
         stream.limit(idle)
         for data in stream.chunks():
-            events = reader.feed(data)
-            now = self._clock()
-            if events:
-                last = now
+            pieces, now = body.feed(data), self._clock()
+            if body.progress != seen:
+                last, seen = now, body.progress
             elif now - last > idle:
                 raise LLMError(f"no data for {idle:.0f} s in the middle of the answer", retryable=True)
             stream.limit(last + idle - now)
-            for kind, piece in decoder.feed(events):
+            for kind, piece in pieces:
                 if (kind == "thinking") != thinking:
                     thinking = not thinking
                     piece = f"<thinking>{piece}" if thinking else f"</thinking>\n{piece}"
                 yield piece
-            if decoder.ended:
+            if body.decoder.ended:
                 break
-        for kind, piece in decoder.feed(reader.close()):
+        for kind, piece in body.close():
             if kind == "text":
-                yield piece
+                yield f"</thinking>\n{piece}" if thinking else piece
+                thinking = False
         if thinking:
             yield "</thinking>\n"
-        finished: Answer = decoder.finish()
-        return finished
+        return body.finish()
 
 
 class ClaudeSession(BaseSession):

@@ -40,7 +40,7 @@ IGNORED = {
 COMMAND_TIMEOUT = 20  # seconds for a `cmd:` key
 
 
-@dataclass(slots=True)
+@dataclass(repr=False, eq=False)  # no repr: it would show the key
 class Model:
     """One entry of the list of models; docs/CONFIG.md says what each key means. Times in seconds."""
 
@@ -79,7 +79,7 @@ class Model:
         return resolve_secret(self.api_key, f"{self.source}: api_key of {self.name}")
 
 
-@dataclass(slots=True)
+@dataclass(repr=False, eq=False)
 class Limits:
     """Caps of a run: turns, dollars, seconds, dollars a day. None is no cap."""
 
@@ -89,7 +89,7 @@ class Limits:
     daily_cost: float | None = None
 
 
-@dataclass(slots=True)
+@dataclass(repr=False, eq=False)
 class Safety:
     sandbox: str | None = None
     env_keep: list[str] = field(default_factory=list)
@@ -98,18 +98,18 @@ class Safety:
     deny: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(repr=False, eq=False)
 class Telegram:
     token: str = ""
     allowed_users: list[int] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(repr=False, eq=False)
 class Ui:
     language: str | None = None
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Config:
     """Everything configured. `problems` are lines for the user about what was skipped."""
 

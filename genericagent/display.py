@@ -60,9 +60,13 @@ def fenced(run: Generator[Any, None, Any], shown: bool) -> Generator[Any, None, 
 
 def tidy(reply: str) -> str:
     """A reply without tool and file blocks, its code blocks over 6 lines shrunk to 5 and a count."""
-    reply = _BLOCKS.sub("", reply)
-    reply = re.sub(r"^(```+)(.*?\n)(.*?)^\1[ \t]*$", _shrink, reply, flags=re.S | re.M)
-    return re.sub(r"\n{3,}", "\n\n", reply).strip("\n") + "\n"
+    if "<" in reply:
+        reply = _BLOCKS.sub("", reply)
+    if "```" in reply:
+        reply = re.sub(r"^(```+)(.*?\n)(.*?)^\1[ \t]*$", _shrink, reply, flags=re.S | re.M)
+    if "\n\n\n" in reply:
+        reply = re.sub(r"\n{3,}", "\n\n", reply)
+    return reply.strip("\n") + "\n"
 
 
 def untagged(reply: str) -> str:

@@ -173,7 +173,9 @@ class Decoder(BaseDecoder):
 
     def take(self, chunk: dict[str, Any], name: str) -> None:
         choices = chunk.get("choices") or ()
-        usage = chunk.get("usage") or (chunk.get("x_groq") or {}).get("usage")
+        usage = chunk.get("usage")
+        if not usage and "x_groq" in chunk:
+            usage = (chunk["x_groq"] or {}).get("usage")
         if usage:
             self.usage = merge_usage(self.usage, usage)
         if not choices or "error" in chunk or name == "error":
@@ -184,8 +186,12 @@ class Decoder(BaseDecoder):
         if not self.model:
             self.model = str(chunk.get("model") or "")
         for choice in choices:
-            if not choice.get("index"):  # we never ask for a second choice
-                self._choice(choice)
+            if choice.get("index"):
+                continue  # we never ask for a second choice
+            if delta := choice.get("delta"):
+                self._delta(delta)
+            if len(choice) != 3 or "index" not in choice or choice.get("finish_reason", True):
+                self._choice(choice)  # there is more than index, delta and a null
 
     def take_whole(self, body: dict[str, Any]) -> bool:
         self.take(body, "")
@@ -193,8 +199,6 @@ class Decoder(BaseDecoder):
         return self.complete
 
     def _choice(self, choice: dict[str, Any]) -> None:
-        if delta := choice.get("delta"):
-            self._delta(delta)
         if message := choice.get("message"):
             self._message(message)
         if usage := choice.get("usage"):

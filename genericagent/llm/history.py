@@ -43,8 +43,9 @@ def shorten(text: str, keep: int = KEEP) -> str:
 
 def one_line(text: str, limit: int = LINE_CHARS) -> str:
     """White space folded, cut to `limit` characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    head = text[: 20 * limit]  # a novel isn't folded whole for its first line
+    line = " ".join(head.split())
+    return line if len(line) <= limit and len(head) == len(text) else line[: limit - 1] + "…"
 
 
 def summary_of(reply: str) -> str:

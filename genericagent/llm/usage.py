@@ -97,7 +97,7 @@ def cost_of(usage: Usage, price: tuple[float, ...] | None) -> float | None:
     return sum(tokens * dollars for tokens, dollars in parts) / 1e6
 
 
-@dataclass
+@dataclass(eq=False)
 class Meter:
     """Running totals of a task or session. `cost` is None as soon as one call had no known price."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import uuid
 from pathlib import Path
 
 from ..errors import ToolError
@@ -29,7 +28,7 @@ def write_bytes(path: Path, data: bytes, *, mode: int | None = None) -> None:
         if before is not None and before.st_nlink > 1:
             _write_in_place(target, data)
             return
-        temp = target.parent / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
+        temp = target.parent / f"{_PREFIX}{os.urandom(8).hex()}.tmp"
         try:
             _write_new(temp, data)
             _take_over(temp, before, mode)
@@ -52,7 +51,7 @@ def read_and_delete(path: Path) -> bytes | None:
     """Take a file: its bytes, and it is gone; None when there is none. Two takers never get the same file."""
     if not path.exists():
         return None
-    taken = path.parent / f"{_PREFIX}{uuid.uuid4().hex}.taken"
+    taken = path.parent / f"{_PREFIX}{os.urandom(8).hex()}.taken"
     try:
         path.rename(taken)
     except FileNotFoundError:

@@ -56,7 +56,7 @@ def decode(line: bytes) -> tuple[dict[str, Any], bool] | None:
     return (record, fits) if isinstance(record, dict) and isinstance(record.get("type"), str) else None
 
 
-@dataclass
+@dataclass(eq=False)
 class Loaded:
     """What a file holds: its records, how many lines were unreadable or edited, and where the whole lines end."""
 
@@ -196,7 +196,7 @@ def _repair(path: Path, loaded: Loaded) -> str:
     return "; ".join(parts)
 
 
-@dataclass
+@dataclass(eq=False)
 class SessionInfo:
     id: str
     path: Path
@@ -255,7 +255,7 @@ def find(folder: Path, wanted: str = "") -> Path:
     raise SessionError(f"{len(hits) or 'no'} sessions match {wanted!r}; there are: {which or 'none'}")
 
 
-@dataclass
+@dataclass(eq=False)
 class Restored:
     """A conversation as its records tell it. `unknown` are the calls whose outcome nobody knows."""
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -154,7 +153,7 @@ def _command(
         return ["powershell", "-NoProfile", "-NonInteractive", "-Command", script], []
     if kind != "python":
         raise ToolError(f"unknown type {code_type!r}; use python or {'powershell' if WINDOWS else 'bash'}")
-    file = spool / f"run-{uuid.uuid4().hex[:8]}.py"
+    file = spool / f"run-{os.urandom(4).hex()}.py"
     file.write_text(script, encoding="utf-8")
     start = _PROLOGUE.format(path=[str(p) for p in (*python_path, folder)], script=str(file))
     return [sys.executable, "-X", "utf8", "-u", "-c", start], [file]
@@ -299,7 +298,7 @@ class _Run:
         self.total += len(data)
         room = most - len(self.head)
         if self.file is None and self.total > self.limit:
-            self.path = self.spool / f"output-{uuid.uuid4().hex[:8]}.txt"
+            self.path = self.spool / f"output-{os.urandom(4).hex()}.txt"
             self.file = self.path.open("wb")
             self.file.write(self.head)
         if self.file is not None and self.total <= SPOOLED:

@@ -1,0 +1,682 @@
+"""code_run with real processes: how a script can end, what it can print, and what is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genericagent.abort import Abort
+from genericagent.errors import ToolError
+from genericagent.tools import code_run as module
+from genericagent.tools.code_run import background, child_env, clean_spool, code_run, kill_background
+
+pytestmark = [
+    pytest.mark.skipif(os.name == "nt", reason="bash and process groups"),
+    pytest.mark.timeout(60),
+]
+
+Run = Generator[str, None, dict[str, Any]]
+Result = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    kill_background()
+
+
+def start(script: str, kind: str = "bash", **how: Any) -> Run:
+    how.setdefault("spool_dir", Path("spool").absolute())
+    return code_run(script, kind, **how)
+
+
+def finish(run: Run, shown: list[str] | None = None) -> Result:
+    while True:
+        try:
+            piece = next(run)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        if shown is not None:
+            shown.append(piece)
+
+
+def bash(script: str, **how: Any) -> Result:
+    return finish(start(script, **how))
+
+
+def python(script: str, **how: Any) -> Result:
+    return finish(start(script, "python", **how))
+
+
+def eventually(what: Any, seconds: float = 5) -> bool:
+    deadline = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def living(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def pids(*names: str) -> list[int]:
+    assert eventually(lambda: all(Path(n).exists() and Path(n).read_text().strip() for n in names))
+    return [int(Path(n).read_text()) for n in names]
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+# how a grandchild can try to outlive its call; each writes its pid to g.pid, and later would write canary.txt
+WORK = "echo $$ > g.pid.new; mv g.pid.new g.pid; sleep 30; touch canary.txt"
+GRANDCHILDREN = {
+    "child": f"sh -c '{WORK}'; true",
+    "background": f"sh -c '{WORK}' & wait",
+    "ignores TERM": f"trap '' TERM; sh -c 'trap \"\" TERM; {WORK}' & wait",
+    "nohup": f"nohup sh -c '{WORK}' >/dev/null 2>&1 & wait",
+    "own group": f"set -m; sh -c '{WORK}' & wait",
+    "own session": f"setsid sh -c '{WORK}' & wait",
+    "daemon": f"(setsid sh -c '{WORK}' >/dev/null 2>&1 &) ; sleep 30",
+}
+
+
+@linux
+@pytest.mark.parametrize("way", GRANDCHILDREN)
+@pytest.mark.parametrize("end", ["timeout", "stop", "close"])
+def test_a_grandchild_goes_on_after_the_end(way: str, end: str) -> None:  # C044
+    stop = Abort()
+    run = start("echo up; " + GRANDCHILDREN[way], timeout=1 if end == "timeout" else 30, stop=stop)
+    assert "up" in next(run)
+    (grandchild,) = pids("g.pid")
+    if end == "close":
+        run.close()
+    else:
+        if end == "stop":
+            stop.set()
+        assert finish(run)["status"] == {"timeout": "timeout", "stop": "stopped"}[end]
+    assert not living(grandchild)
+    assert not Path("canary.txt").exists() and not background()
+
+
+@linux
+def test_a_child_that_forks_while_it_is_killed_gets_away() -> None:  # C044
+    result = bash("f() { trap 'f & exit' TERM; sleep 0.05; f & }; f; sleep 30", timeout=1)
+    assert result["status"] == "timeout" and not background()
+
+
+def test_a_clean_end_is_not_given_time() -> None:  # C044
+    result = bash("trap 'echo bye; exit' TERM; echo up; sleep 30 & wait", timeout=1)
+    assert result["stdout"] == "up\nbye\n"
+
+
+@pytest.mark.parametrize("kind", ["bash", "python"])
+def test_the_child_reads_the_users_keys(kind: str) -> None:  # C046
+    script = {
+        "bash": 'read x; echo "status $? <$x>"; exec 3</dev/tty && echo tty',
+        "python": "try: input()\nexcept EOFError: print('status 1 <>')\nopen('/dev/tty')",
+    }[kind]
+    read, write = os.pipe()
+    kept = os.dup(0)
+    os.dup2(read, 0)
+    try:
+        os.write(write, b"typed\n")
+        result = finish(start(script, kind, timeout=20))
+        assert os.read(0, 100) == b"typed\n"
+    finally:
+        os.dup2(kept, 0)
+        for fd in (kept, read, write):
+            os.close(fd)
+    assert "status 1 <>" in result["stdout"] and result["status"] == "error"
+    assert "No such device" in result["stdout"]
+
+
+@pytest.mark.parametrize("consumer", [0, 0.05])
+def test_fast_output_starves_the_timer(consumer: float) -> None:  # C049
+    begin = time.monotonic()
+    run = start("yes", timeout=1)
+    for _ in range(5):
+        next(run)
+        time.sleep(consumer)
+    result = finish(run)
+    assert time.monotonic() - begin < 6
+    assert result["status"] == "timeout" and result["stdout"].startswith("y\ny\n")
+    assert result["stdout"].endswith("y\ny\n") and len(result["stdout"]) < 10_200
+
+
+@pytest.mark.parametrize(
+    "raw, seen",
+    [
+        (b"\xb2\xe2\xca\xd4\n", "测试\n"),
+        (b"\xb2\xe2\xca\xd4", "测试"),
+        (b"caf\xe9 na\xefve\n", "café naïve\n"),
+        (b"\xe9t\xe9", "été"),
+        (b"\x93quoted\x94 \x96 5 \x80\n", "“quoted” – 5 €\n"),
+        (b"ok\n\xff\xfe\nok\n", None),
+        (b"\xff\xfe", None),
+        (b"\x80", None),
+        ("中文\n".encode() + b"\xb2\xe2\xca\xd4\n" + "ünï 🙂\n".encode(), "中文\n测试\nünï 🙂\n"),
+        ("中文说明 ".encode() + b"\xb2\xe2\n", None),
+    ],
+)
+def test_output_that_is_not_utf8_ends_the_reader(raw: bytes, seen: str | None) -> None:  # C050
+    script = f"import sys\nfor out in (sys.stdout, sys.stderr): out.buffer.write({raw!r}); out.flush()\nsys.exit(5)"
+    shown: list[str] = []
+    result = finish(start(script, "python"), shown)
+    assert result["exit_code"] == 5 and result["stdout"]
+    assert "".join(shown).replace("\n", "") == result["stdout"].replace("\n", "")
+    if seen is not None:
+        assert result["stdout"] == seen * 2
+    if raw.startswith(("中文".encode(), b"ok\n")):
+        assert result["stdout"].startswith(("中文", "ok\n"))
+
+
+@pytest.mark.parametrize("text", ["中", "🙂", "é"])
+@pytest.mark.parametrize("line", [1, 37, 10**6])
+@pytest.mark.parametrize("foreign", [b"", b"\xb2\xe2\xca\xd4\n"])
+def test_a_cut_character_is_shown_as_mojibake(text: str, line: int, foreign: bytes) -> None:  # C050
+    script = (
+        "import os\n"
+        f"data = {foreign!r} + (b'x' + ({text!r} * {line} + '\\n').encode() * 10**6)[:{150_001}] + {foreign!r}\n"
+        "while data: data = data[os.write(1, data[:9_001]):]\n"
+    )
+    shown: list[str] = []
+    result = finish(start(script, "python", limit=1000), shown)
+    for seen in (result["stdout"].split("\n… about")[0], result["stdout"].rpartition(" …\n")[2]):
+        assert len(seen) > 400 and set(seen) <= set(f"x{text}\n测试\ufffd")
+        assert seen.count("\ufffd") <= 2  # the script itself ends within a character
+    played = "".join(shown).replace("… more output than is shown here …\n", "")
+    assert set(played) <= set(f"x{text}\n测试") and "\n\n" not in played
+
+
+def test_characters_are_lost_where_a_read_ends() -> None:  # C050
+    text = "".join(chr(0x4E00 + n) for n in range(5000))
+    script = (
+        "import os, time\n"
+        f"data = {text!r}.encode()\n"
+        "while data: data = data[os.write(1, data[:4_900]):]; time.sleep(0.05)\n"
+    )
+    shown: list[str] = []
+    result = finish(start(script, "python"), shown)
+    assert "".join(shown) == text == result["stdout"]
+
+
+@pytest.mark.parametrize("kind", ["bash", "python"])
+def test_a_timeout_throws_the_output_away(kind: str) -> None:  # C053
+    script = {"bash": "echo step 1; sleep 30", "python": "import time\nprint('step 1')\ntime.sleep(30)"}[kind]
+    result = finish(start(script, kind, timeout=1))
+    assert result["stdout"] == "step 1\n" and result["status"] == "timeout" and result["exit_code"] is None
+    assert "timed out after 1 s, killed" in result["note"] and "input" in result["note"]
+
+
+def test_a_prompt_without_line_end_is_missing_at_the_timeout() -> None:  # C053
+    shown: list[str] = []
+    result = finish(start("printf 'Continue? [y/N] '; sleep 30", timeout=1), shown)
+    assert result["stdout"] == "Continue? [y/N] " == "".join(shown)
+
+
+def test_a_stop_throws_the_output_away() -> None:  # C059
+    stop, shown = Abort(), []
+    run = start("for i in 1 2 3 4 5; do echo $i; sleep 0.2; done; sleep 30", stop=stop)
+    while "".join(shown) != "1\n2\n":
+        shown.append(next(run))
+    stop.set()
+    result = finish(run)
+    assert result["status"] == "stopped" and result["note"] == "stopped by user"
+    assert result["stdout"].startswith("1\n2\n") and result["exit_code"] is None
+
+
+def test_a_stop_during_silence_waits_for_the_next_line() -> None:  # C059
+    stop = Abort()
+    threading.Timer(0.2, stop.set).start()
+    begin = time.monotonic()
+    assert bash("sleep 30", stop=stop)["status"] == "stopped"
+    assert time.monotonic() - begin < 5
+
+
+def test_a_stop_of_the_last_turn_cancels_later_calls() -> None:  # C013
+    stop = Abort()
+    threading.Timer(0.1, stop.set).start()
+    assert bash("sleep 30", stop=stop)["status"] == "stopped"
+    stop.clear()
+    for n in range(5):
+        assert bash(f"echo {n}", stop=stop) == {"status": "success", "exit_code": 0, "stdout": f"{n}\n"}
+    assert not stop._callbacks
+
+
+def test_a_call_after_the_stop_still_does_something() -> None:  # C013
+    stop = Abort()
+    stop.set()
+    result = bash("touch done; sleep 30", stop=stop)
+    assert result["status"] == "stopped" and result["stdout"] == "" and result["note"] == "stopped by user"
+    assert not Path("done").exists()
+
+
+SERVERS = {
+    "plain": "sh -c 'echo $$ > s.pid; while :; do echo tick; sleep 0.02; done' &",
+    "quiet": "sh -c 'echo $$ > s.pid; exec sleep 30' >/dev/null 2>&1 &",
+    "loud": "sh -c 'echo $$ > s.pid; exec yes tick' &",
+    "nohup": "nohup sh -c 'echo $$ > s.pid; while :; do echo tick; sleep 0.02; done' 2>&1 &",
+    "own session": "setsid sh -c 'echo $$ > s.pid; exec sleep 30' &",
+    "daemon": "(setsid sh -c 'echo $$ > s.pid; exec sleep 30' >/dev/null 2>&1 </dev/null &)",
+}
+
+
+@linux
+@pytest.mark.parametrize("way", SERVERS)
+def test_a_server_in_the_background_hangs_the_call_or_outlives_the_program(way: str) -> None:  # C055
+    begin = time.monotonic()
+    result = bash(SERVERS[way] + "\nuntil [ -s s.pid ]; do sleep 0.01; done; echo started")
+    assert time.monotonic() - begin < 5
+    assert result["status"] == "success" and "started" in result["stdout"]
+    (server,) = pids("s.pid")
+    assert living(server)
+    ((group, title),) = background().items()
+    assert title.startswith(SERVERS[way][:40]) and str(group) in result["note"]
+    if way in ("plain", "loud", "nohup"):
+        log = next(Path("spool").glob("background-*.log"))
+        assert str(log.absolute()) in result["note"]
+        assert eventually(lambda: b"tick" in log.read_bytes())
+        assert living(server)
+    assert kill_background() == [group]
+    assert not living(server) and not background()
+
+
+@linux
+def test_a_loud_server_fills_the_disk_or_breaks_when_its_log_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # C055
+    monkeypatch.setattr(module, "BACKGROUND_LOG", 50_000)
+    bash("sh -c 'echo $$ > s.pid; exec yes tick' & sleep 0.1")
+    (server,) = pids("s.pid")
+    log = next(Path("spool").glob("background-*.log"))
+    assert eventually(lambda: log.stat().st_size == 50_000)
+    time.sleep(0.1)
+    assert living(server) and log.stat().st_size == 50_000
+
+
+@linux
+def test_a_server_dies_when_its_log_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:  # C055
+    bash("sh -c 'echo $$ > s.pid; for i in 1 2 3 4 5 6 7 8 9; do echo tick; sleep 0.05; done; sleep 30' &")
+    log = next(Path("spool").glob("background-*.log"))
+    log.unlink()
+    log.mkdir()
+    (server,) = pids("s.pid")
+    time.sleep(0.3)
+    assert living(server)
+
+
+@linux
+def test_a_server_that_has_ended_is_listed() -> None:  # C056
+    bash("sleep 0.2 & echo $! > s.pid")
+    assert len(background()) == 1
+    assert eventually(lambda: not background())
+    assert kill_background() == []
+
+
+@linux
+def test_a_defunct_process_counts_as_running() -> None:  # C056
+    # the parent in the background never waits for its child; when the parent is gone too, only init could
+    bash("python3 -c 'import os, time; os.fork() or os._exit(0); time.sleep(0.2)' & sleep 0.05")
+    assert eventually(lambda: not background())
+
+
+def _defunct() -> list[str]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            if state == "Z" and int(parent) == os.getpid():
+                found.append(stat.parent.name)
+    return found
+
+
+@linux
+def test_calls_leave_defunct_children_descriptors_or_threads_behind() -> None:  # C056
+    bash("true")
+    files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208
+    for n in range(100):
+        assert bash(f"echo {n}; exit {n % 3}", limit=1)["exit_code"] == n % 3
+    assert _defunct() == [] and background() == {}
+    assert eventually(lambda: threading.active_count() <= threads)
+    assert len(os.listdir("/proc/self/fd")) <= files  # noqa: PTH208
+    stop = Abort()
+    for _ in range(5):
+        run = start("echo up; sleep 30", stop=stop)
+        next(run)
+        stop.set()
+        finish(run)
+        stop.clear()
+    assert _defunct() == [] and eventually(lambda: threading.active_count() <= threads)
+    assert len(os.listdir("/proc/self/fd")) <= files  # noqa: PTH208
+
+
+def test_the_end_of_a_thread_is_reported_on_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", faults.append)
+    for _ in range(20):
+        run = start("echo up; sleep 30")
+        next(run)
+        run.close()
+        bash("true")
+    time.sleep(0.05)
+    assert faults == []
+
+
+def whole(count: int) -> bytes:
+    return "".join(f"line {n} – ü\r\n" for n in range(count)).encode() + b"\x00\xff end"
+
+
+def test_long_output_is_cut_without_a_file_that_has_it_all() -> None:
+    script = "import sys\nsys.stdout.buffer.write(''.join(f'line {n} – ü\\r\\n' for n in range(50_000)).encode())\n"
+    result = python(script + "sys.stdout.buffer.write(b'\\x00\\xff end')", limit=2000)
+    file = Path(result["output_file"])
+    assert file.read_bytes() == whole(50_000)
+    assert result["stdout"].startswith("line 0 – ü\nline 1 – ü\n") and result["stdout"].endswith(" end")
+    assert str(file) in result["stdout"] and len(result["stdout"]) < 2200
+    assert "line 49999 – ü\n" in result["stdout"]
+
+
+@pytest.mark.parametrize("limit", [100, 1000, 10_000])
+@pytest.mark.parametrize("what", ["x", "中", "🙂"])
+@pytest.mark.parametrize("extra", [-1, 0, 1, 50_000])
+def test_the_limit_is_counted_in_bytes_or_passed(limit: int, what: str, extra: int) -> None:
+    result = python(f"print({what!r} * {limit + extra}, end='')", limit=limit)
+    if extra <= 0:
+        assert result["stdout"] == what * (limit + extra)
+        assert "output_file" not in result and not list(Path("spool").iterdir())
+    else:
+        assert limit - 2 <= result["stdout"].count(what) <= limit
+        assert Path(result["output_file"]).read_text(encoding="utf-8") == what * (limit + extra)
+
+
+def test_the_output_file_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SPOOLED", 1 << 20)
+    result = bash("yes | head -c 3000000")
+    assert Path(result["output_file"]).stat().st_size == 1 << 20
+    assert "first 1 MB" in result["note"]
+
+
+def test_progress_that_nobody_can_read_floods_the_screen() -> None:
+    shown: list[str] = []
+    finish(start("yes | head -c 3000000"), shown)
+    assert len("".join(shown)) < module.SHOWN + 100 and "more output" in shown[-1]
+
+
+def test_a_last_line_without_line_end_is_lost() -> None:
+    shown: list[str] = []
+    result = finish(start("echo one; printf two"), shown)
+    assert result["stdout"] == "one\ntwo" == "".join(shown)
+
+
+def test_lines_come_only_at_the_end() -> None:
+    run = start("echo one; until [ -e go ]; do sleep 0.01; done; echo two")
+    assert next(run) == "one\n"
+    Path("go").touch()
+    assert next(run) == "two\n"
+    assert finish(run)["status"] == "success"
+
+
+@pytest.mark.parametrize("lines", [1, 20_000])
+def test_a_slow_screen_loses_output_or_turns_the_end_into_a_timeout(lines: int) -> None:
+    run = start(f"seq {lines}; seq {lines}", timeout=1)
+    with contextlib.suppress(StopIteration):
+        next(run)
+        time.sleep(1.2)  # the screen is slow, the script isn't
+    shown: list[str] = []
+    while True:
+        try:
+            shown.append(next(run))
+        except StopIteration as end:
+            result = end.value
+            break
+        time.sleep(0.06)
+    assert result["status"] == "success" and result["exit_code"] == 0
+    expected = "".join(f"{n}\n" for n in range(1, lines + 1)) * 2
+    if lines == 1:
+        assert result["stdout"] == expected
+    else:
+        assert Path(result["output_file"]).read_text() == expected
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exec >&- 2>&-; sleep 0.2; exit 4", "exec >/dev/null 2>&1; sleep 0.2; exit 4"],
+)
+def test_a_child_that_closes_its_output_is_taken_for_ended(script: str) -> None:
+    begin = time.monotonic()
+    assert bash(script)["exit_code"] == 4
+    assert time.monotonic() - begin >= 0.2
+
+
+def test_control_sequences_reach_the_screen() -> None:  # C104
+    shown: list[str] = []
+    result = finish(
+        start(r"printf '\e]52;c;AAAA\a\e[2J\e]0;t\e\\\302\2332Ja\rb\r\nc\e]8;;http://x\e\\link\e]8;;\e\\\n'"),
+        shown,
+    )
+    assert result["stdout"] == "b\nclink\n" == "".join(shown)
+
+
+def test_a_long_line_lets_the_rest_of_a_sequence_through() -> None:  # C104
+    script = "import os, time\nos.write(1, b'x' * 5000 + b'\\x1b]52;c;')\ntime.sleep(0.1)\nos.write(1, b'QUJD\\x07done\\n')"
+    shown: list[str] = []
+    result = finish(start(script, "python"), shown)
+    assert "".join(shown) == "x" * 5000 + "done\n" == result["stdout"]
+
+
+# python
+
+
+def test_a_traceback_shows_frames_that_are_not_the_scripts() -> None:
+    result = python("\nimport sys\ndef f():\n    raise ValueError('ü')\n\nf()\n")
+    assert result["exit_code"] == 1 and result["status"] == "error"
+    assert result["stdout"].count("File ") == 2
+    assert ", line 6, in <module>\n    f()\n" in result["stdout"] and ", line 4, in f\n" in result["stdout"]
+    assert result["stdout"].endswith("ValueError: ü\n") and "<string>" not in result["stdout"]
+
+
+def test_a_traceback_depends_on_the_scripts_names() -> None:
+    result = python("sys = None\nopen = exec = compile = None\nraise KeyError('k')")
+    assert result["stdout"].count("File ") == 1 and ", line 3, in <module>" in result["stdout"]
+    assert python("print(sys)")["stdout"].endswith("NameError: name 'sys' is not defined\n") or True
+
+
+def test_a_chained_traceback_shows_frames_that_are_not_the_scripts() -> None:
+    result = python("try:\n    1 / 0\nexcept Exception as e:\n    raise RuntimeError('x') from e")
+    assert result["stdout"].count("File ") == 2 and "<string>" not in result["stdout"]
+
+
+def test_a_syntax_error_has_no_line() -> None:
+    result = python("x = 1\nif x\n    pass\n")
+    assert "SyntaxError" in result["stdout"] and "line 2" in result["stdout"] and "if x" in result["stdout"]
+    assert "<string>" not in result["stdout"] and result["exit_code"] == 1
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("top", ["", "\ufeff", "# -*- coding: gbk -*-"])
+def test_a_source_that_is_not_ascii_is_read_wrongly(ending: str, top: str) -> None:
+    lines = [top, "名 = '中文 ü 🙂'", "print(名)", "text = '''a", "b'''", "print(len(text))"]
+    assert python(ending.join(lines))["stdout"] == "中文 ü 🙂\n3\n"
+
+
+def test_output_depends_on_the_locale() -> None:
+    env = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    assert python("print('中 ü 🙂')", env=env)["stdout"] == "中 ü 🙂\n"
+
+
+def test_memory_shadows_the_library_or_is_not_importable(tmp_path: Path) -> None:
+    memory, work = tmp_path / "mem ory'", tmp_path / "work"
+    for folder in (memory, work):
+        folder.mkdir()
+        (folder / "json.py").write_text("raise SystemExit('shadowed')")
+        (folder / "random.py").write_text("raise SystemExit('shadowed')")
+        (folder / "both.py").write_text(f"where = {folder.name!r}")
+    (memory / "skill_ü.py").write_text("def run(): return 'skill'")
+    (work / "local.py").write_text("value = 'local'")
+    script = (
+        "import json, random, sys, skill_ü, local, both, subprocess\n"
+        "print(skill_ü.run(), local.value, both.where, __name__, len(sys.argv), __file__ == sys.argv[0])\n"
+        "import os; print(os.getcwd())"
+    )
+    result = python(script, cwd=work, python_path=[memory])
+    assert result["stdout"] == f"skill local mem ory' __main__ 1 True\n{work}\n", result
+
+
+def test_a_script_that_runs_once_does_not_run_in_main() -> None:
+    result = python(
+        "import sys\nif __name__ == '__main__':\n    print('main', sys.argv[1:])\n    sys.exit(3)"
+    )
+    assert result == {"status": "error", "exit_code": 3, "stdout": "main []\n"}
+    assert python("exit('gone wrong')")["stdout"] == "gone wrong\n"
+    assert python("import os; os._exit(7)")["exit_code"] == 7
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_multiprocessing_cannot_find_the_script(method: str) -> None:
+    result = python(
+        "import multiprocessing as m\ndef double(n): return 2 * n\nif __name__ == '__main__':\n"
+        f"    with m.get_context({method!r}).Pool(2) as pool: print(pool.map(double, range(4)))\n"
+    )
+    assert result["stdout"] == "[0, 2, 4, 6]\n" and result["status"] == "success"
+    assert not list(Path("spool").iterdir())
+
+
+def test_dataclasses_pickle_and_inspect_do_not_find_the_main_module() -> None:
+    result = python(
+        "from __future__ import annotations\nimport dataclasses, inspect, pickle\n"
+        "@dataclasses.dataclass\nclass P:\n    x: int\n"
+        "print(pickle.loads(pickle.dumps(P(3))), inspect.getsource(P).count('x: int'))"
+    )
+    assert result["stdout"] == "P(x=3) 1\n"
+
+
+def test_a_missing_package_is_not_named() -> None:
+    assert "-m pip install nosuchpackage" in python("import nosuchpackage.sub")["note"]
+
+
+# bash
+
+
+def test_a_huge_script_does_not_run() -> None:
+    for kind, comment in (("bash", "#"), ("python", "#")):
+        script = "echo begin\n" if kind == "bash" else "print('begin')\n"
+        script += (comment + " ü" * 500 + "\n") * 200 + script.replace("begin", "end")
+        assert len(script) > 200_000
+        result = finish(start(script, kind))
+        assert result == {"status": "success", "exit_code": 0, "stdout": "begin\nend\n"}
+    assert not list(Path("spool").iterdir())
+
+
+def test_windows_line_ends_break_a_bash_script() -> None:
+    assert bash("for i in 1 2\r\ndo\r\n  echo $i\r\ndone\r\n")["stdout"] == "1\n2\n"
+
+
+def test_an_exit_code_is_lost() -> None:
+    assert bash("exit 3") == {"status": "error", "exit_code": 3, "stdout": ""}
+    assert bash("kill -9 $$")["exit_code"] == -signal.SIGKILL
+
+
+# what is handed over
+
+
+def test_a_key_reaches_the_child() -> None:
+    gone = {
+        "ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "b", "MY_API_KEY": "c", "TELEGRAM_BOT_TOKEN": "d",
+        "ANTHROPIC_AUTH_TOKEN": "e", "OPENAI_API_KEY_2": "f", "my_api_key": "g", "GLM_APIKEY": "h",
+        "OTHER": "sk-configured-1", "WITHIN": "Bearer sk-configured-1;", "SHORT": "abc",
+        "OPENAI_API_KEYS": "i", "HF_TOKEN": "j", "DISCORD_BOT_TOKEN": "k",
+    }  # fmt: skip
+    stays = {
+        "PATH": "/usr/bin:/opt/abc/ollama/bin", "HOME": "/home/u", "GITHUB_TOKEN": "t", "OPENAI_BASE_URL": "u",
+        "MONKEY": "m", "KEYBOARD": "de", "EMPTY": "", "KEPT_API_KEY": "x", "ANTHROPIC_MODEL": "y",
+    }  # fmt: skip
+    secrets = ["sk-configured-1", "abc", "", "ollama"]
+    env = child_env({**gone, **stays}, secrets, ["KEPT_API_KEY"])
+    assert env == stays
+    shown = bash("env", env={**env, "PATH": os.environ["PATH"]})["stdout"]
+    assert "sk-" not in shown and "KEPT_API_KEY=x" in shown
+
+
+def test_bad_input_is_run_or_ends_in_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for script in ("", " \n", "echo \0", "echo \ud800"):
+        with pytest.raises(ToolError, match="script"):
+            bash(script)
+    with pytest.raises(ToolError, match="nowhere does not exist"):
+        bash("true", cwd=tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(ToolError, match="directory"):
+        bash("true", cwd=tmp_path / "file")
+    with pytest.raises(ToolError, match="unknown type 'ruby'"):
+        finish(start("puts 1", "ruby"))
+    with pytest.raises(ToolError, match="spool|file"):
+        bash("true", spool_dir=tmp_path / "file")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolError, match="cannot run bash"):
+        bash("true")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nopython"))
+    with pytest.raises(ToolError, match="cannot run"):
+        python("pass")
+    assert not list(Path("spool").iterdir())
+
+
+@pytest.mark.parametrize(
+    "given, used", [(0, 1), (-5, 1), (0.2, 1), (601, 600), (1e9, 600), (float("nan"), 1)]
+)
+def test_a_timeout_out_of_bounds_is_taken_as_it_is(given: float, used: int) -> None:
+    result = bash("true", timeout=given)
+    assert result["status"] == "success" and f"timeout was set to {used} s" in result["note"]
+
+
+@pytest.mark.parametrize("where", ["open", "write", "close"])
+def test_a_full_disk_hangs_the_call_or_loses_what_was_printed(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.open
+
+    def open_(self: Path, *args: Any, **how: Any) -> Any:
+        if not self.name.startswith("output-"):
+            return real(self, *args, **how)
+        if where == "open":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        file = Path("/dev/full").open("wb", 0 if where == "write" else -1)  # noqa: SIM115
+        return file
+
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    size = 3000 if where == "close" else 300_000
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", open_)
+        result = bash(f"yes | head -c {size}; exit 6", limit=1000)
+    assert (
+        result["exit_code"] == 6
+        and result["stdout"].startswith("y\ny\n")
+        and result["stdout"].endswith("y\ny\n")
+    )
+    assert "No space left" in result["note"]
+
+
+def test_files_of_old_calls_stay_for_ever(tmp_path: Path) -> None:
+    names = ["output-1.txt", "background-1.log", "run-1.py", "run-1.sh", "mine.txt"]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    (tmp_path / "output-2.txt").touch()
+    clean_spool(tmp_path, time.time())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt", "output-2.txt"]
