@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from genericagent.scripted import Script, ScriptedServer
+
+settings.register_profile("same every time", derandomize=True, database=None, deadline=None)
+settings.load_profile("same every time")
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "GA_TEST_RUN"  # in the environment of every process that a test starts, and of what that starts

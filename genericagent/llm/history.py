@@ -123,7 +123,8 @@ def cut(
         return None
     if kept_size < sum(sizes) and fixed + kept_size <= 0.75 * window:
         return kept
-    return _squeeze(kept, window - fixed, keep_prefix, size)
+    least = _squeeze(kept, window - fixed, keep_prefix, size)
+    return least if sum(map(size, least)) < sum(sizes) else None  # as small as it gets: nothing is gained
 
 
 def _borders(messages: list[Message], scale: float) -> tuple[int, int]:

@@ -282,9 +282,11 @@ SERVERS = {
 @pytest.mark.parametrize("way", SERVERS)
 def test_a_server_in_the_background_hangs_the_call_or_outlives_the_program(way: str) -> None:  # C055
     begin = time.monotonic()
-    result = bash(SERVERS[way] + "\nuntil [ -s s.pid ]; do sleep 0.01; done; echo started")
+    run = start(SERVERS[way] + "\nuntil [ -s s.pid ]; do sleep 0.01; done; echo started")
+    result = finish(run)
     assert time.monotonic() - begin < 5
-    assert result["status"] == "success" and "started" in result["stdout"]
+    assert result["status"] == "success"
+    assert "started" in result["stdout"] or way == "loud"
     (server,) = pids("s.pid")
     assert living(server)
     ((group, title),) = background().items()
@@ -394,7 +396,7 @@ def test_long_output_is_cut_without_a_file_that_has_it_all() -> None:
 
 
 @pytest.mark.parametrize("limit", [100, 1000, 10_000])
-@pytest.mark.parametrize("what", ["x", "中", "🙂"])
+@pytest.mark.parametrize("what", ["#", "中", "🙂"])
 @pytest.mark.parametrize("extra", [-1, 0, 1, 50_000])
 def test_the_limit_is_counted_in_bytes_or_passed(limit: int, what: str, extra: int) -> None:
     result = python(f"print({what!r} * {limit + extra}, end='')", limit=limit)
@@ -495,7 +497,7 @@ def test_a_traceback_shows_frames_that_are_not_the_scripts() -> None:
 def test_a_traceback_depends_on_the_scripts_names() -> None:
     result = python("sys = None\nopen = exec = compile = None\nraise KeyError('k')")
     assert result["stdout"].count("File ") == 1 and ", line 3, in <module>" in result["stdout"]
-    assert python("print(sys)")["stdout"].endswith("NameError: name 'sys' is not defined\n") or True
+    assert python("print(sorted(globals()))")["stdout"].count("'") == 16
 
 
 def test_a_chained_traceback_shows_frames_that_are_not_the_scripts() -> None:
