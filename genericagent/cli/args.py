@@ -160,9 +160,18 @@ def _serve(args: argparse.Namespace, label: str) -> int:
         return one_shot.run_prompt(args, lambda: _agent(args, label))
     if args.func is not None:
         return one_shot.run_func(args, lambda: _agent(args, label))
-    from .chat import run_chat
+    from .chat import is_terminal, run_chat
 
-    return run_chat(_agent(args, label))
+    agent = _agent(args, label)
+    if agent.config.models or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        return run_chat(agent)
+    from .first_run import chosen_model
+
+    with chosen_model() as found:
+        if found is None:
+            return 0
+        label, args.config = found
+        return run_chat(_agent(args, label))
 
 
 def _agent(args: argparse.Namespace, label: str) -> GenericAgent:

@@ -41,7 +41,7 @@ def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
     """
     out = out or sys.stdout
     texts = prompts.catalog("chat")
-    if not (_is_terminal(sys.stdin) and _is_terminal(out)):
+    if not (is_terminal(sys.stdin) and is_terminal(out)):
         if sys.stderr:
             sys.stderr.write(texts["no_terminal"] + "\n")
         return 2
@@ -51,7 +51,7 @@ def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
     return Chat(agent, out, texts).run()
 
 
-def _is_terminal(stream: Any) -> bool:
+def is_terminal(stream: Any) -> bool:
     try:
         return stream is not None and bool(stream.isatty())
     except ValueError:  # closed

@@ -97,7 +97,7 @@ class Stream:
 
     def limit(self, seconds: float) -> None:
         """How long the next read may wait."""
-        if self._sock is not None:
+        if self._sock is not None and self._sock.fileno() >= 0:  # http.client closes it behind the last byte
             self._sock.settimeout(max(0.05, seconds))
 
     def chunks(self) -> Iterator[bytes]:
@@ -230,6 +230,16 @@ class Transport:
             finally:
                 stream.close()
         return stream
+
+
+def get_json(url: str, timeout: float) -> Any:
+    """The JSON that an address on this machine gives within `timeout` seconds; None when it gives none."""
+    with requests.Session() as session:
+        session.trust_env = False
+        try:
+            return session.get(url, timeout=timeout, headers={"User-Agent": USER_AGENT}).json()
+        except (requests.RequestException, ValueError):
+            return None
 
 
 def _error_body(stream: Stream) -> bytes:

@@ -31,7 +31,7 @@ DRAIN = 0.02  # seconds of silence after which a finished child's pipe is held b
 SHOWN = 20_000  # characters of progress that a face gets to see
 LINE = 4096  # bytes without a line end that wait for one before they are shown
 READ = 1 << 16
-QUEUED = 16  # reads that may wait for the caller
+QUEUED = 256  # reads that may wait for the caller, so that a slow screen does not hold up the script
 MIN_TIMEOUT, MAX_TIMEOUT = 1, 600
 ARGUMENT = 100_000  # bytes of script that are handed over as an argument; Linux takes 128 KiB
 SPOOLED = 64 << 20  # bytes of output that the file of a call holds at most
@@ -392,8 +392,7 @@ class _Run:
         self.child.poll()
         if not self.closed:
             self.later = self.spool / f"background-{self.child.pid}.log"
-            for _ in range(QUEUED):
-                self.slots.release()  # the reader may wait for the caller, who is gone
+            self.slots.release(QUEUED)  # the reader may wait for the caller, who is gone
         self.output.close()
         self.job.own = _exists(self.job.group)
         with _jobs_lock:
@@ -503,7 +502,9 @@ class _Output:
         self.held = data[end:]
         piece = strip_controls(decode(data[:end]))[: SHOWN - self.shown]
         self.shown += len(piece)
-        return piece if self.shown < SHOWN else f"{piece}\n… more output than is shown here …\n"
+        if self.shown < SHOWN:
+            return piece
+        return piece + "\n" * (not piece.endswith("\n")) + "… more output than is shown here …\n"
 
     def text(self) -> str:
         """At most `limit` characters; the file goes when they are all."""
@@ -548,17 +549,23 @@ def _end(jobs: list[_Job], child: subprocess.Popen[bytes] | None = None) -> None
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline, sent = time.monotonic() + GRACE, False
-        while members := list(_living(jobs)):
+        while (members := _surely(jobs)) and time.monotonic() < deadline:
             if not sent or number == signal.SIGKILL:
                 _signal(members, number)
             sent = True
-            if time.monotonic() > deadline:
-                break
             time.sleep(0.01)
             if child is not None and not LINUX:
                 child.poll()  # without /proc a defunct child counts as living
         if not members:
-            return
+            break
+    for job in jobs:  # who forks on and on can be missed by a look at /proc, not by this
+        if job.own:
+            _signal([_Member(job.group, job.group, job)], signal.SIGKILL)
+
+
+def _surely(jobs: list[_Job]) -> list[_Member]:
+    """The living ones; one who was born during the first look is seen by the second."""
+    return list(_living(jobs)) or list(_living(jobs))
 
 
 def _signal(members: list[_Member], number: int) -> None:
@@ -605,12 +612,20 @@ def _living(jobs: Sequence[_Job], since: int = 0) -> Iterator[_Member]:
 
 def _member(pid: int, groups: Mapping[int, _Job], marks: Mapping[bytes, _Job]) -> _Member | None:
     """See proc(5): after the name come state, parent, process group, session."""
-    folder = Path("/proc", str(pid))
-    state, _, group, session = (folder / "stat").read_bytes().rpartition(b")")[2].split()[:4]
+    state, _, group, session = _proc(pid, "stat").rpartition(b")")[2].split()[:4]
     if state in b"ZX":
         return None
     job = groups.get(int(group)) or groups.get(int(session))
     if job is None:
-        for mark in re.findall(rb"(?:^|\0)GA_CALL=([^\0]*)", (folder / "environ").read_bytes()):
+        for mark in re.findall(rb"(?:^|\0)%s=([^\0]*)" % MARK.encode(), _proc(pid, "environ")):
             job = next((marks[m] for m in mark.split(b":") if m in marks), None)
     return _Member(pid, int(group), job) if job else None
+
+
+def _proc(pid: int, what: str) -> bytes:
+    """A file of proc(5), without the cost of a Path: there may be thousands."""
+    file = os.open(f"/proc/{pid}/{what}", os.O_RDONLY)
+    try:
+        return os.read(file, 1 << 17)
+    finally:
+        os.close(file)

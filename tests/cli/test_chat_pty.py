@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -606,11 +607,73 @@ def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, 
     assert "First." in str(server.requests[-1].body)
 
 
-def test_a_chat_without_a_key_says_what_to_do(start: Callable[..., Terminal]) -> None:
-    t = start(PROGRAM)
-    assert "--demo" in t.text()
-    t.send("hello\r")
-    t.until("failed: no model is configured")
+def test_a_chat_without_a_key_explains_the_ways_to_give_one_and_starts_the_demo(
+    start: Callable[..., Terminal],
+) -> None:
+    t = start(PROGRAM, rows=50, mark=">", OLLAMA_HOST="127.0.0.1:9")
+    for way in ("ANTHROPIC_API_KEY", "config.toml", "mykey.py", "demo"):
+        assert way in t.text().replace("\n", "")
+    t.send("what?\r")
+    t.until(lambda: t.text().count("Enter alone leaves") == 2)
+    t.send("d\r")
+    t.until("scripted")
+    t.until(lambda: t.lines()[-1:] == ["❯"])
+    t.ask("show me")
+    assert "25 primes" in t.text()
+
+
+def test_a_chat_without_a_key_is_left_with_enter(start: Callable[..., Terminal]) -> None:
+    t = start(PROGRAM, mark=">", OLLAMA_HOST="127.0.0.1:9")
+    t.send("\r")
+    assert t.wait() == 0
+
+
+def test_a_model_server_on_this_machine_is_offered_and_never_used_unasked(
+    start: Callable[..., Terminal], model_server: Callable[..., ScriptedServer]
+) -> None:
+    import http.server
+    import threading
+
+    asked: list[str] = []
+    model = model_server([say("I am local.")])
+
+    class Ollama(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self._send(b'{"data": [{"id": "qwen3:14b"}, {"id": "nomic-embed-text"}]}')
+
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            size = int(self.headers["content-length"])
+            request = urllib.request.Request(
+                f"{model.url}{self.path}", self.rfile.read(size), dict(self.headers)
+            )
+            with urllib.request.urlopen(request) as answer:
+                self._send(answer.read(), "text/event-stream")
+
+        def _send(self, body: bytes, kind: str = "application/json") -> None:
+            self.send_response(200)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ollama)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        t = start(PROGRAM, rows=50, mark=">", OLLAMA_HOST=f"http://127.0.0.1:{server.server_port}")
+        assert "1  qwen3:14b, served by Ollama" in t.text() and "embed" not in t.text()
+        assert asked == ["/v1/models"]
+        t.send("1\r")
+        t.until(lambda: t.lines()[-1:] == ["❯"])
+        t.ask("who are you?")
+        assert "I am local." in t.text() and model.requests[0].body["model"] == "qwen3:14b"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize(("term", "mark"), [("xterm", "❯"), ("dumb", ">")])

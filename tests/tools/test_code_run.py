@@ -98,9 +98,12 @@ GRANDCHILDREN = {
 
 
 @linux
-@pytest.mark.parametrize("way", GRANDCHILDREN)
-@pytest.mark.parametrize("end", ["timeout", "stop", "close"])
-def test_a_grandchild_goes_on_after_the_end(way: str, end: str) -> None:  # C044
+@pytest.mark.parametrize(
+    "end, way",
+    [(end, way) for end in ("stop", "close") for way in GRANDCHILDREN]
+    + [("timeout", way) for way in ("ignores TERM", "daemon")],
+)
+def test_a_grandchild_goes_on_after_the_end(end: str, way: str) -> None:  # C044
     stop = Abort()
     run = start("echo up; " + GRANDCHILDREN[way], timeout=1 if end == "timeout" else 30, stop=stop)
     assert "up" in next(run)
@@ -117,13 +120,19 @@ def test_a_grandchild_goes_on_after_the_end(way: str, end: str) -> None:  # C044
 
 @linux
 def test_a_child_that_forks_while_it_is_killed_gets_away() -> None:  # C044
-    result = bash("f() { trap 'f & exit' TERM; sleep 0.05; f & }; f; sleep 30", timeout=1)
-    assert result["status"] == "timeout" and not background()
+    stop = Abort()
+    run = start("f() { trap 'f & exit' TERM; sleep 0.05; f & }; f; echo up; sleep 30", stop=stop)
+    next(run)
+    stop.set()
+    assert finish(run)["status"] == "stopped" and not background()
 
 
 def test_a_clean_end_is_not_given_time() -> None:  # C044
-    result = bash("trap 'echo bye; exit' TERM; echo up; sleep 30 & wait", timeout=1)
-    assert result["stdout"] == "up\nbye\n"
+    stop = Abort()
+    run = start("trap 'echo bye; exit' TERM; echo up; sleep 30 & wait", stop=stop)
+    next(run)
+    stop.set()
+    assert finish(run)["stdout"] == "up\nbye\n"
 
 
 @pytest.mark.parametrize("kind", ["bash", "python"])
@@ -147,14 +156,17 @@ def test_the_child_reads_the_users_keys(kind: str) -> None:  # C046
     assert "No such device" in result["stdout"]
 
 
-@pytest.mark.parametrize("consumer", [0, 0.05])
+@pytest.mark.parametrize("consumer", [0.05])
 def test_fast_output_starves_the_timer(consumer: float) -> None:  # C049
     begin = time.monotonic()
     run = start("yes", timeout=1)
-    for _ in range(5):
-        next(run)
-        time.sleep(consumer)
-    result = finish(run)
+    result: Result = {}
+    while not result:
+        try:
+            assert next(run)
+            time.sleep(consumer)
+        except StopIteration as last:
+            result = last.value
     assert time.monotonic() - begin < 6
     assert result["status"] == "timeout" and result["stdout"].startswith("y\ny\n")
     assert result["stdout"].endswith("y\ny\n") and len(result["stdout"]) < 10_200
@@ -166,7 +178,7 @@ def test_fast_output_starves_the_timer(consumer: float) -> None:  # C049
         (b"\xb2\xe2\xca\xd4\n", "测试\n"),
         (b"\xb2\xe2\xca\xd4", "测试"),
         (b"caf\xe9 na\xefve\n", "café naïve\n"),
-        (b"\xe9t\xe9", "été"),
+        (b"\xe9t\xe9\n", "été\n"),
         (b"\x93quoted\x94 \x96 5 \x80\n", "“quoted” – 5 €\n"),
         (b"ok\n\xff\xfe\nok\n", None),
         (b"\xff\xfe", None),
@@ -188,19 +200,18 @@ def test_output_that_is_not_utf8_ends_the_reader(raw: bytes, seen: str | None) -
 
 
 @pytest.mark.parametrize("text", ["中", "🙂", "é"])
-@pytest.mark.parametrize("line", [1, 37, 10**6])
+@pytest.mark.parametrize("line", [1, 37, 80_000])
 @pytest.mark.parametrize("foreign", [b"", b"\xb2\xe2\xca\xd4\n"])
 def test_a_cut_character_is_shown_as_mojibake(text: str, line: int, foreign: bytes) -> None:  # C050
+    lines = f"'x' + ({text!r} * {line} + '\\n') * (150_000 // len({text!r}.encode() * {line}) + 1)"
     script = (
-        "import os\n"
-        f"data = {foreign!r} + (b'x' + ({text!r} * {line} + '\\n').encode() * 10**6)[:{150_001}] + {foreign!r}\n"
+        f"import os\ndata = {foreign!r} + ({lines}).encode() + {foreign!r}\n"
         "while data: data = data[os.write(1, data[:9_001]):]\n"
     )
     shown: list[str] = []
     result = finish(start(script, "python", limit=1000), shown)
     for seen in (result["stdout"].split("\n… about")[0], result["stdout"].rpartition(" …\n")[2]):
-        assert len(seen) > 400 and set(seen) <= set(f"x{text}\n测试\ufffd")
-        assert seen.count("\ufffd") <= 2  # the script itself ends within a character
+        assert len(seen) == 500 and set(seen) <= set(f"x{text}\n测试")
     played = "".join(shown).replace("… more output than is shown here …\n", "")
     assert set(played) <= set(f"x{text}\n测试") and "\n\n" not in played
 
@@ -217,18 +228,19 @@ def test_characters_are_lost_where_a_read_ends() -> None:  # C050
     assert "".join(shown) == text == result["stdout"]
 
 
-@pytest.mark.parametrize("kind", ["bash", "python"])
-def test_a_timeout_throws_the_output_away(kind: str) -> None:  # C053
-    script = {"bash": "echo step 1; sleep 30", "python": "import time\nprint('step 1')\ntime.sleep(30)"}[kind]
-    result = finish(start(script, kind, timeout=1))
-    assert result["stdout"] == "step 1\n" and result["status"] == "timeout" and result["exit_code"] is None
-    assert "timed out after 1 s, killed" in result["note"] and "input" in result["note"]
-
-
-def test_a_prompt_without_line_end_is_missing_at_the_timeout() -> None:  # C053
+@pytest.mark.parametrize(
+    "kind, script",
+    [
+        ("bash", "echo step 1; printf 'Continue? [y/N] '; sleep 30"),
+        ("python", "import time\nprint('step 1')\nprint('Continue? [y/N] ', end='')\ntime.sleep(30)"),
+    ],
+)
+def test_a_timeout_throws_the_output_away(kind: str, script: str) -> None:  # C053
     shown: list[str] = []
-    result = finish(start("printf 'Continue? [y/N] '; sleep 30", timeout=1), shown)
-    assert result["stdout"] == "Continue? [y/N] " == "".join(shown)
+    result = finish(start(script, kind, timeout=1), shown)
+    assert result["stdout"] == "step 1\nContinue? [y/N] " == "".join(shown)
+    assert result["status"] == "timeout" and result["exit_code"] is None
+    assert "timed out after 1 s, killed" in result["note"] and "input" in result["note"]
 
 
 def test_a_stop_throws_the_output_away() -> None:  # C059
@@ -372,7 +384,7 @@ def test_calls_leave_defunct_children_descriptors_or_threads_behind() -> None:  
 def test_the_end_of_a_thread_is_reported_on_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", faults.append)
-    for _ in range(20):
+    for _ in range(8):
         run = start("echo up; sleep 30")
         next(run)
         run.close()
@@ -435,12 +447,10 @@ def test_lines_come_only_at_the_end() -> None:
     assert finish(run)["status"] == "success"
 
 
-@pytest.mark.parametrize("lines", [1, 20_000])
-def test_a_slow_screen_loses_output_or_turns_the_end_into_a_timeout(lines: int) -> None:
-    run = start(f"seq {lines}; seq {lines}", timeout=1)
-    with contextlib.suppress(StopIteration):
-        next(run)
-        time.sleep(1.2)  # the screen is slow, the script isn't
+def test_a_slow_screen_loses_output_or_turns_the_end_into_a_timeout() -> None:
+    run = start("seq 20000; seq 20000", timeout=1)
+    next(run)
+    time.sleep(1.2)  # the screen is slow, the script isn't
     shown: list[str] = []
     while True:
         try:
@@ -450,11 +460,7 @@ def test_a_slow_screen_loses_output_or_turns_the_end_into_a_timeout(lines: int) 
             break
         time.sleep(0.06)
     assert result["status"] == "success" and result["exit_code"] == 0
-    expected = "".join(f"{n}\n" for n in range(1, lines + 1)) * 2
-    if lines == 1:
-        assert result["stdout"] == expected
-    else:
-        assert Path(result["output_file"]).read_text() == expected
+    assert Path(result["output_file"]).read_text() == "".join(f"{n}\n" for n in range(1, 20_001)) * 2
 
 
 @pytest.mark.parametrize(
@@ -657,8 +663,7 @@ def test_a_full_disk_hangs_the_call_or_loses_what_was_printed(
             return real(self, *args, **how)
         if where == "open":
             raise OSError(errno.ENOSPC, "No space left on device")
-        file = Path("/dev/full").open("wb", 0 if where == "write" else -1)  # noqa: SIM115
-        return file
+        return Path("/dev/full").open("wb", 0 if where == "write" else -1)  # noqa: SIM115
 
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
