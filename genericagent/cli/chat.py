@@ -274,15 +274,23 @@ class Lines:
     def run(self) -> int:
         while not self._closed:
             try:
-                self._prompt()
-                text = input()
-                self._open = False
-                self._chat.submit(text)
-            except EOFError:
-                break
-            except KeyboardInterrupt:
+                try:
+                    self._read()
+                except KeyboardInterrupt:
+                    self._chat.interrupt()
+            except KeyboardInterrupt:  # a second one came while the first was being handled
                 self._chat.interrupt()
         return 0
+
+    def _read(self) -> None:
+        try:
+            self._prompt()
+            text = input()
+        except EOFError:
+            self._closed = True
+        else:
+            self._open = False
+            self._chat.submit(text)
 
     def close(self, code: int = 0) -> None:
         self._closed = True
