@@ -102,7 +102,7 @@ class Chat:
 
     def _clean_up(self, worker: threading.Thread) -> None:
         """Stop what runs, with all its processes, and let go of the session."""
-        from ..tools.code_run import kill_background
+        from ..tools.jobs import kill_background
 
         self.agent.close()
         for thread in (worker, self._follower):  # the end of a stopped task is worth seeing

@@ -42,7 +42,7 @@ def outcome(end: dict[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def working(agent: GenericAgent) -> Iterator[None]:
     """The agent's thread runs, and SIGINT, SIGTERM and SIGHUP stop its task; at the end nothing is left running."""
-    from ..tools.code_run import kill_background
+    from ..tools.jobs import kill_background
 
     thread = threading.Thread(target=agent.run, name="agent", daemon=True)
     before = {}

@@ -10,37 +10,28 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..abort import Abort
 from ..errors import ToolError
-from .text import decode, smart_format, strip_controls, unfinished
+from .jobs import MARK, WINDOWS, Job, end, living, remember
+from .output import Output
 
-GRACE = 0.4  # seconds between TERM and KILL
 DRAIN = 0.02  # seconds of silence after which a finished child's pipe is held by somebody in the background
-SHOWN = 20_000  # characters of progress that a face gets to see
-LINE = 4096  # bytes without a line end that wait for one before they are shown
 READ = 1 << 16
 QUEUED = 256  # reads that may wait for the caller, so that a slow screen does not hold up the script
 MIN_TIMEOUT, MAX_TIMEOUT = 1, 600
 ARGUMENT = 100_000  # bytes of script that are handed over as an argument; Linux takes 128 KiB
-SPOOLED = 64 << 20  # bytes of output that the file of a call holds at most
 BACKGROUND_LOG = 10 << 20  # bytes of later output that are kept of what runs in the background
 STALE = 7 * 86400  # seconds after which an output file is removed
 SHORT = 8  # characters; a shorter key is a word that may stand in any variable, like "ollama" in PATH
-MARK = "GA_CALL"  # in the environment of all that a call starts: the marks of that call and those around it
-WINDOWS = os.name == "nt"
-LINUX = sys.platform == "linux"
 
 # Runs a python script from its file: memory and the working directory become importable, last, so that they can shadow
 # nothing, and a traceback begins with the script's own frames. Nothing of this is left in the script's names.
@@ -87,45 +78,6 @@ def child_env(
     }
 
 
-@dataclass
-class _Job:
-    """What a call started: the group's id, the mark in the environment, the script's first line."""
-
-    group: int
-    mark: str
-    title: str
-    own: bool = (
-        True  # the group's id is ours; false once the group has ended, since the id may be somebody's then
-    )
-
-
-_jobs: dict[int, _Job] = {}  # of calls that are over, by group
-_jobs_lock = threading.Lock()
-
-
-def background() -> dict[int, str]:
-    """What is still running after its call: process group → first line of the script."""
-    return {job.group: job.title for job in _background()}
-
-
-def _background() -> list[_Job]:
-    with _jobs_lock:
-        known = list(_jobs.values())
-    found = {member.job.group for member in _living(known)}
-    with _jobs_lock:
-        for job in known:
-            if job.group not in found and _jobs.get(job.group) is job:
-                del _jobs[job.group]
-    return [job for job in known if job.group in found]
-
-
-def kill_background() -> list[int]:
-    """End all that runs in the background: TERM, then KILL. Returns the groups that were ended."""
-    jobs = _background()
-    _end(jobs)
-    return [job.group for job in jobs]
-
-
 def clean_spool(folder: Path, now: float) -> None:
     """Remove what earlier calls spooled there more than a week ago."""
     for pattern in ("output-*.txt", "background-*.log", "run-*.py", "run-*.sh"):
@@ -157,7 +109,7 @@ def code_run(
         raise ToolError("the script is empty")
     if "\0" in script or any("\ud800" <= c <= "\udfff" for c in script):
         raise ToolError("the script holds a NUL or half a surrogate pair and cannot be run")
-    folder = Path(cwd) if cwd is not None else Path.cwd()
+    folder = Path(cwd or "").absolute()
     if not folder.is_dir():
         raise ToolError(f"the working directory {folder} does not exist")
     if stop is not None and stop.is_set():
@@ -166,11 +118,10 @@ def code_run(
     if not MIN_TIMEOUT <= timeout <= MAX_TIMEOUT:
         timeout = min(max(MIN_TIMEOUT, timeout), MAX_TIMEOUT)  # in this order NaN becomes the smallest
         notes.append(f"the timeout was set to {timeout:g} s (allowed: {MIN_TIMEOUT} to {MAX_TIMEOUT})")
-    spool = spool_dir or Path.cwd()
+    spool = (spool_dir or Path()).absolute()  # the child is in another folder
     with _script_file(script, code_type, spool) as file:
-        run = _Run(
-            _command(script, code_type, file, [*python_path, folder]), folder, env, limit, spool, script
-        )
+        command = _command(script, code_type, file, [*python_path, folder])
+        run = _Run(command, folder, env, limit, spool, script)
         try:
             status = yield from run.follow(timeout, stop)
         finally:
@@ -192,13 +143,14 @@ def _script_file(script: str, code_type: str, spool: Path) -> Iterator[Path | No
     kind, data = _kind(code_type), script.encode()
     if kind == "bash":
         data = data.replace(b"\r\n", b"\n")  # bash takes the \r for a part of the last word
-    file = spool / f"run-{uuid.uuid4().hex[:8]}{'.py' if kind == 'python' else '.sh'}"
+    file = spool / f"run-{os.urandom(4).hex()}{'.py' if kind == 'python' else '.sh'}"
     try:
         spool.mkdir(parents=True, exist_ok=True)
         if kind == "python" or (kind == "bash" and len(data) > ARGUMENT):
             file.write_bytes(data)
     except OSError as error:
-        file.unlink(missing_ok=True) if spool.is_dir() else None
+        with contextlib.suppress(OSError):  # it is the one reported here
+            file.unlink(missing_ok=True)
         raise ToolError(f"cannot write to {spool}: {error.strerror or error}") from error
     try:
         yield file if file.exists() else None
@@ -209,7 +161,7 @@ def _script_file(script: str, code_type: str, spool: Path) -> Iterator[Path | No
 def _command(script: str, code_type: str, file: Path | None, path: Sequence[Path]) -> list[str]:
     kind = _kind(code_type)
     if kind == "python":
-        start = _PROLOGUE.format(path=[str(p) for p in path], script=str(file))
+        start = _PROLOGUE.format(path=[str(p.absolute()) for p in path], script=str(file))
         return [sys.executable, "-X", "utf8", "-u", "-c", start]
     if kind == "powershell":
         return ["powershell", "-NoProfile", "-NonInteractive", "-Command", script]
@@ -231,14 +183,14 @@ class _Run:
         spool: Path,
         script: str,
     ) -> None:
-        self.output = _Output(limit, spool)
+        self.output = Output(limit, spool)
         self.events: SimpleQueue[bytes | str] = SimpleQueue()
         self.slots = threading.Semaphore(QUEUED)
         self.closed = False  # nobody holds the writing end of the pipe any more
         self.read = 0  # bytes
         self.spool = spool
         self.later: Path | None = None  # where output goes once the call is over
-        mark = uuid.uuid4().hex[:12]
+        mark = os.urandom(6).hex()
         variables = dict(os.environ if env is None else env)
         variables["PYTHONIOENCODING"] = "utf-8"
         variables[MARK] = f"{variables[MARK]}:{mark}" if variables.get(MARK) else mark
@@ -258,7 +210,7 @@ class _Run:
             raise ToolError(f"cannot run {command[0]} in {folder}: {error.strerror or error}") from error
         assert self.child.stdout is not None
         self.pipe = self.child.stdout
-        self.job = _Job(self.child.pid, mark, script.strip().splitlines()[0][:80])
+        self.job = Job(self.child.pid, mark, script.strip().splitlines()[0][:80])
         for work in (self._read, self._wait):
             threading.Thread(target=work, name="code_run", daemon=True).start()
 
@@ -377,7 +329,7 @@ class _Run:
 
     def end(self, status: str) -> str:
         """TERM to all that the call started, KILL to what is left of it; the output so far stays."""
-        _end([self.job], self.child)
+        end([self.job], self.child)
         with contextlib.suppress(subprocess.TimeoutExpired):  # the system cannot end it; it is not waited for
             self.child.wait(1)
         deadline = time.monotonic() + 1
@@ -394,12 +346,7 @@ class _Run:
             self.later = self.spool / f"background-{self.child.pid}.log"
             self.slots.release(QUEUED)  # the reader may wait for the caller, who is gone
         self.output.close()
-        self.job.own = _exists(self.job.group)
-        with _jobs_lock:
-            _jobs[self.job.group] = self.job
-            many = len(_jobs) > 100
-        if many:
-            background()  # forgets what has ended
+        remember(self.job)
 
     def result(self, status: str, timeout: float, notes: list[str], code_type: str) -> dict[str, Any]:
         text = self.output.text()
@@ -412,7 +359,7 @@ class _Run:
             )
         elif status == "stopped":
             notes.append("stopped by user")
-        if next(_living([self.job], self.child.pid), None):
+        if next(living([self.job], self.child.pid), None):
             notes.append(self._background_note())
         missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
         if missing and code_type in ("python", "py"):
@@ -432,200 +379,3 @@ class _Run:
             with contextlib.suppress(OSError):  # then it has no log, but runs
                 self.later.touch()
         return f"processes of this call still run in the background (group {self.job.group}){where}"
-
-
-class _Output:
-    """What was printed: head and tail in memory, all of it in a file once it is more than the limit."""
-
-    def __init__(self, limit: int, spool: Path) -> None:
-        self.limit, self.spool = limit, spool
-        self.most = 4 * limit + 4  # bytes, a character having up to four
-        self.head, self.tail, self.total, self.chars = b"", b"", 0, 0
-        self.held, self.shown = b"", 0
-        self.file: BinaryIO | None = None
-        self.path: Path | None = None
-        self.fault = ""
-
-    def keep(self, data: bytes) -> None:
-        self._spool(data)
-        self.total += len(data)
-        self.chars += len(data.translate(None, _CONTINUED))
-        room = self.most - len(self.head)
-        if room > 0:
-            self.head += data[:room]
-        self.tail = (self.tail + data)[-self.most :]
-
-    def _spool(self, data: bytes) -> None:
-        if self.fault or self.total + len(data) <= self.limit or self.total >= SPOOLED:
-            return
-        try:
-            if self.file is None:
-                self.path = self.spool / f"output-{uuid.uuid4().hex[:8]}.txt"
-                self.file = self.path.open("wb")
-                self.file.write(self.head)
-            self.file.write(data[: SPOOLED - self.total])
-        except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        """A disk that is full is no reason to lose the call's result."""
-        self.fault = f"the whole output could not be kept: {error.strerror or error}"
-        file, self.file = self.file, None
-        with contextlib.suppress(OSError):  # it is the one just reported
-            if file:
-                file.close()
-        self._drop()
-
-    def _drop(self) -> None:
-        if self.path:
-            with contextlib.suppress(OSError):  # it stays until the spool is cleaned
-                self.path.unlink(missing_ok=True)
-        self.path = None
-
-    def close(self) -> None:
-        try:
-            if self.file:
-                self.file.close()
-        except OSError as error:
-            self._give_up(error)
-
-    def show(self, data: bytes, last: bool = False) -> str:
-        """What of it can be shown now: whole lines, and of a long line whole characters and sequences."""
-        if self.shown >= SHOWN:
-            return ""
-        data = self.held + data
-        end = len(data) if last else data.rfind(b"\n") + 1
-        if len(data) - end >= LINE:
-            end = len(data) - unfinished(data)
-            escape = data.rfind(b"\x1b", end - LINE)
-            end = escape if escape > 0 else end
-        self.held = data[end:]
-        piece = strip_controls(decode(data[:end]))[: SHOWN - self.shown]
-        self.shown += len(piece)
-        if self.shown < SHOWN:
-            return piece
-        return piece + "\n" * (not piece.endswith("\n")) + "… more output than is shown here …\n"
-
-    def text(self) -> str:
-        """At most `limit` characters; the file goes when they are all."""
-        if self.total <= len(self.head):
-            text = strip_controls(decode(self.head))
-            if len(text) <= self.limit:
-                self._drop()
-            return smart_format(text, self.limit, self._where())
-        half = self.limit // 2
-        head = strip_controls(decode(self.head, cut_end=True))[:half]
-        tail = strip_controls(decode(self.tail, cut_begin=True))
-        tail = tail[max(0, len(tail) - half) :]
-        return f"{head}\n… about {max(1, self.chars - len(head) - len(tail))} {self._where()} …\n{tail}"
-
-    def _where(self) -> str:
-        return f"characters left out, all of it is in {self.path}" if self.path else "characters left out"
-
-    def notes(self) -> Iterator[str]:
-        if self.fault:
-            yield self.fault
-        if self.path and self.total > SPOOLED:
-            yield f"the file holds the first {SPOOLED >> 20} MB of {self.total >> 20} MB"
-
-
-_CONTINUED = bytes(range(0x80, 0xC0))  # the bytes of a UTF-8 character but the first
-
-
-@dataclass(frozen=True)
-class _Member:
-    """A living process of a job."""
-
-    pid: int
-    group: int
-    job: _Job
-
-
-def _end(jobs: list[_Job], child: subprocess.Popen[bytes] | None = None) -> None:
-    """TERM, a short time for a clean end, then KILL to what is left and to what is born meanwhile."""
-    if WINDOWS:  # there is no TERM for a tree of processes
-        for job in jobs:
-            subprocess.run(["taskkill", "/T", "/F", "/PID", str(job.group)], capture_output=True, check=False)
-        return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline, sent = time.monotonic() + GRACE, False
-        while (members := _surely(jobs)) and time.monotonic() < deadline:
-            if not sent or number == signal.SIGKILL:
-                _signal(members, number)
-            sent = True
-            time.sleep(0.01)
-            if child is not None and not LINUX:
-                child.poll()  # without /proc a defunct child counts as living
-        if not members:
-            break
-    for job in jobs:  # who forks on and on can be missed by a look at /proc, not by this
-        if job.own:
-            _signal([_Member(job.group, job.group, job)], signal.SIGKILL)
-
-
-def _surely(jobs: list[_Job]) -> list[_Member]:
-    """The living ones; one who was born during the first look is seen by the second."""
-    return list(_living(jobs)) or list(_living(jobs))
-
-
-def _signal(members: list[_Member], number: int) -> None:
-    groups = {m.job.group for m in members if m.group == m.job.group}
-    for group in groups:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile
-            os.killpg(group, number)
-    for member in members:
-        if member.group not in groups:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # the same
-                os.kill(member.pid, number)
-
-
-def _exists(group: int) -> bool:
-    if WINDOWS:
-        return False
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # there is one, of another user
-        return True
-    return True
-
-
-def _living(jobs: Sequence[_Job], since: int = 0) -> Iterator[_Member]:
-    """The living (not defunct) processes of the jobs, on Linux also those that left the group.
-
-    `since`: only those with a higher id, where a quick look is enough.
-    """
-    if not jobs:
-        return
-    if not LINUX:
-        yield from (_Member(job.group, job.group, job) for job in jobs if job.own and _exists(job.group))
-        return
-    groups = {job.group: job for job in jobs if job.own}
-    marks = {job.mark.encode(): job for job in jobs}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal() and (pid := int(entry.name)) > since and pid != os.getpid():
-            with contextlib.suppress(OSError):  # it has ended meanwhile, or belongs to somebody else
-                if found := _member(pid, groups, marks):
-                    yield found
-
-
-def _member(pid: int, groups: Mapping[int, _Job], marks: Mapping[bytes, _Job]) -> _Member | None:
-    """See proc(5): after the name come state, parent, process group, session."""
-    state, _, group, session = _proc(pid, "stat").rpartition(b")")[2].split()[:4]
-    if state in b"ZX":
-        return None
-    job = groups.get(int(group)) or groups.get(int(session))
-    if job is None:
-        for mark in re.findall(rb"(?:^|\0)%s=([^\0]*)" % MARK.encode(), _proc(pid, "environ")):
-            job = next((marks[m] for m in mark.split(b":") if m in marks), None)
-    return _Member(pid, int(group), job) if job else None
-
-
-def _proc(pid: int, what: str) -> bytes:
-    """A file of proc(5), without the cost of a Path: there may be thousands."""
-    file = os.open(f"/proc/{pid}/{what}", os.O_RDONLY)
-    try:
-        return os.read(file, 1 << 17)
-    finally:
-        os.close(file)

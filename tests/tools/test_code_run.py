@@ -18,7 +18,9 @@ import pytest
 from genericagent.abort import Abort
 from genericagent.errors import ToolError
 from genericagent.tools import code_run as module
-from genericagent.tools.code_run import background, child_env, clean_spool, code_run, kill_background
+from genericagent.tools import output
+from genericagent.tools.code_run import child_env, clean_spool, code_run
+from genericagent.tools.jobs import background, kill_background
 
 pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="bash and process groups"),
@@ -421,7 +423,7 @@ def test_the_limit_is_counted_in_bytes_or_passed(limit: int, what: str, extra: i
 
 
 def test_the_output_file_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SPOOLED", 1 << 20)
+    monkeypatch.setattr(output, "SPOOLED", 1 << 20)
     result = bash("yes | head -c 3000000")
     assert Path(result["output_file"]).stat().st_size == 1 << 20
     assert "first 1 MB" in result["note"]
@@ -430,7 +432,7 @@ def test_the_output_file_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> N
 def test_progress_that_nobody_can_read_floods_the_screen() -> None:
     shown: list[str] = []
     finish(start("yes | head -c 3000000"), shown)
-    assert len("".join(shown)) < module.SHOWN + 100 and "more output" in shown[-1]
+    assert len("".join(shown)) < output.SHOWN + 100 and "more output" in shown[-1]
 
 
 def test_a_last_line_without_line_end_is_lost() -> None:
@@ -545,6 +547,15 @@ def test_memory_shadows_the_library_or_is_not_importable(tmp_path: Path) -> None
     )
     result = python(script, cwd=work, python_path=[memory])
     assert result["stdout"] == f"skill local mem ory' __main__ 1 True\n{work}\n", result
+
+
+def test_relative_folders_are_looked_for_in_the_childs_folder() -> None:
+    for name in ("work", "memory"):
+        Path(name).mkdir()
+        Path(name, f"in_{name}.py").write_text("x = 1")
+    how: dict[str, Any] = {"cwd": "work", "spool_dir": Path("spool"), "python_path": [Path("memory")]}
+    result = python("import os; os.chdir('/'); import in_work, in_memory; print('#' * 20_000)", **how)
+    assert result["status"] == "success" and Path(result["output_file"]).is_absolute()
 
 
 def test_a_script_that_runs_once_does_not_run_in_main() -> None:

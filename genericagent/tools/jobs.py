@@ -1,0 +1,169 @@
+"""What calls have started and what of it still lives: found by process group, by session, and, on Linux, by a mark in the
+environment, so that it is found also when it has left both."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+GRACE = 0.4  # seconds between TERM and KILL
+MARK = "GA_CALL"  # in the environment of all that a call starts: the marks of that call and those around it
+WINDOWS = os.name == "nt"
+LINUX = sys.platform == "linux"
+
+
+@dataclass
+class Job:
+    """What a call started: the group's id, the mark in the environment, the script's first line.
+
+    `own`: the group's id is ours. Once the group has ended the id may be somebody else's.
+    """
+
+    group: int
+    mark: str
+    title: str
+    own: bool = True
+
+
+_jobs: dict[int, Job] = {}  # of calls that are over, by group
+_lock = threading.Lock()
+
+
+def background() -> dict[int, str]:
+    """What is still running after its call: process group → first line of the script."""
+    return {job.group: job.title for job in _background()}
+
+
+def _background() -> list[Job]:
+    with _lock:
+        known = list(_jobs.values())
+    found = {member.job.group for member in living(known)}
+    with _lock:
+        for job in known:
+            if job.group not in found and _jobs.get(job.group) is job:
+                del _jobs[job.group]
+    return [job for job in known if job.group in found]
+
+
+def kill_background() -> list[int]:
+    """End all that runs in the background: TERM, then KILL. Returns the groups that were ended."""
+    jobs = _background()
+    end(jobs)
+    return [job.group for job in jobs]
+
+
+def remember(job: Job) -> None:
+    """The call is over; what it left behind is in the background from here on."""
+    job.own = exists(job.group)
+    with _lock:
+        _jobs[job.group] = job
+        many = len(_jobs) > 100
+    if many:
+        background()  # forgets what has ended
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A living process of a job."""
+
+    pid: int
+    group: int
+    job: Job
+
+
+def end(jobs: list[Job], child: subprocess.Popen[bytes] | None = None) -> None:
+    """TERM, a short time for a clean end, then KILL to what is left and to what is born meanwhile."""
+    if WINDOWS:  # there is no TERM for a tree of processes
+        for job in jobs:
+            subprocess.run(["taskkill", "/T", "/F", "/PID", str(job.group)], capture_output=True, check=False)
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline, sent = time.monotonic() + GRACE, False
+        while (members := _surely(jobs)) and time.monotonic() < deadline:
+            if not sent or number == signal.SIGKILL:
+                _signal(members, number)
+            sent = True
+            time.sleep(0.01)
+            if child is not None and not LINUX:
+                child.poll()  # without /proc a defunct child counts as living
+        if not members:
+            break
+    for job in jobs:  # who forks on and on can be missed by a look at /proc, not by this
+        if job.own:
+            _signal([_Member(job.group, job.group, job)], signal.SIGKILL)
+
+
+def _surely(jobs: list[Job]) -> list[_Member]:
+    """The living ones; one who was born during the first look is seen by the second."""
+    return list(living(jobs)) or list(living(jobs))
+
+
+def _signal(members: list[_Member], number: int) -> None:
+    groups = {m.job.group for m in members if m.group == m.job.group}
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile
+            os.killpg(group, number)
+    for member in members:
+        if member.group not in groups:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the same
+                os.kill(member.pid, number)
+
+
+def exists(group: int) -> bool:
+    if WINDOWS:
+        return False
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # there is one, of another user
+        return True
+    return True
+
+
+def living(jobs: Sequence[Job], since: int = 0) -> Iterator[_Member]:
+    """The living (not defunct) processes of the jobs, on Linux also those that left the group.
+
+    `since`: only those with a higher id, where a quick look is enough.
+    """
+    if not jobs:
+        return
+    if not LINUX:
+        yield from (_Member(job.group, job.group, job) for job in jobs if job.own and exists(job.group))
+        return
+    groups = {job.group: job for job in jobs if job.own}
+    marks = {job.mark.encode(): job for job in jobs}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal() and (pid := int(entry.name)) > since and pid != os.getpid():
+            with contextlib.suppress(OSError):  # it has ended meanwhile, or belongs to somebody else
+                if found := _member(pid, groups, marks):
+                    yield found
+
+
+def _member(pid: int, groups: Mapping[int, Job], marks: Mapping[bytes, Job]) -> _Member | None:
+    """See proc(5): after the name come state, parent, process group, session."""
+    state, _, group, session = _proc(pid, "stat").rpartition(b")")[2].split()[:4]
+    if state in b"ZX":
+        return None
+    job = groups.get(int(group)) or groups.get(int(session))
+    if job is None:
+        for mark in re.findall(rb"(?:^|\0)%s=([^\0]*)" % MARK.encode(), _proc(pid, "environ")):
+            job = next((marks[m] for m in mark.split(b":") if m in marks), None)
+    return _Member(pid, int(group), job) if job else None
+
+
+def _proc(pid: int, what: str) -> bytes:
+    """A file of proc(5), without the cost of a Path: there may be thousands."""
+    file = os.open(f"/proc/{pid}/{what}", os.O_RDONLY)
+    try:
+        return os.read(file, 1 << 17)
+    finally:
+        os.close(file)
