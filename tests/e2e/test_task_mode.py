@@ -180,7 +180,7 @@ def test_the_stop_file_ends_a_running_tool_with_all_its_processes(
     model_server: Any, ga_home: Path, folder: Path, tmp_path: Path
 ) -> None:  # C044
     canary = tmp_path / "canary.txt"
-    script = f"(sleep 3; echo x > {canary}) & sleep 30"
+    script = f"(sleep 2; echo x > {canary}) & sleep 30"
     server = model_server([call("code_run", type="bash", script=script, timeout=100), say("never")])
     env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
     program = subprocess.Popen(
@@ -194,7 +194,7 @@ def test_the_stop_file_ends_a_running_tool_with_all_its_processes(
     (folder / "_stop").touch()
     assert program.wait(timeout=10) == 130
     assert result(folder)["status"] == "interrupted"
-    time.sleep(3.5)
+    time.sleep(2.2)
     assert not canary.exists()
 
 
