@@ -104,6 +104,10 @@ class BaseHandler:
         hooks.trigger("tool_after", locals())
         return ret
 
+    def result_content(self, data: Any) -> Any:
+        """A tool's data as the model reads it: text or a list of content blocks."""
+        return as_content(data)
+
     # what a human sees of a run
 
     def show_reply(self, chat: Generator[str, None, Any], verbose: bool) -> Generator[str, None, Any]:
@@ -193,7 +197,7 @@ def _run_calls(
             except LoopExit as stop:
                 exit_reason = stop.reason
         if call:
-            results.append({"tool_use_id": call.id, "content": as_content(outcome.data)})
+            results.append({"tool_use_id": call.id, "content": handler.result_content(outcome.data)})
             if hasattr(client, "settle"):
                 client.settle(results[-1])
             if yield_info:

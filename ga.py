@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from agent_loop import BaseHandler, LoopExit, StepOutcome
+from agent_loop import BaseHandler, LoopExit, StepOutcome, as_content
 from genericagent import display, memory, paths
 from genericagent.abort import Abort
 from genericagent.display import untagged
@@ -103,6 +103,13 @@ class GenericAgentHandler(BaseHandler):
         if tool_name not in ("no_tool", "bad_json"):
             self._bad_replies = 0
         return (yield from super().dispatch(tool_name, args, response, index, tool_num))
+
+    def result_content(self, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("stdout"), str):
+            # a script's output as it is, behind the facts: escaped into JSON it costs a tenth more and reads worse
+            facts = {k: v for k, v in data.items() if k != "stdout"}
+            return f"{as_content(facts)}\n{data['stdout']}"
+        return as_content(data)
 
     def show_reply(self, chat: Generator[str, None, Any], verbose: bool) -> Generator[str, None, Any]:
         return chat if verbose else display.whole(chat)
