@@ -10,10 +10,12 @@ genericagent/cli/.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,10 +28,12 @@ from genericagent.abort import Abort
 from genericagent.display import untagged
 from genericagent.errors import ConfigError, GAError, SessionError
 from genericagent.llm import blocks, usage
+from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap, usage_record
 from genericagent.llm.history import user_line
 from genericagent.prompts import prompt, say, set_language
 from genericagent.store import atomic
 from genericagent.store.journal import Journal, find, history_from, list_sessions, new_id
+from genericagent.store.ledger import Ledger
 from llmcore import SETTABLE, BaseClient, load_config, make_client, make_session, reload_mykeys
 from plugins import hooks
 
@@ -102,12 +106,15 @@ class GenericAgent:
             *hooks.discover([paths.shipped("plugins"), paths.home() / "plugins"]),
         ]
         self.session_meter, self.task_meter = usage.Meter(), usage.Meter()
+        self._turn_meters: dict[int, usage.Meter] = {}
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._clients: dict[int, BaseClient] = {}
         self._chosen = 0
         self._journal: Journal | None = None
         self._notes: tuple[str, int] | None = None  # the last task's notepad and how many tasks ago it was
-        self._started = 0.0
+        self._budget = Budget()
+        self.ledger = Ledger(paths.home() / "spend")
+        self._out_of_time = False
         self._emit: Callable[[dict[str, Any]], None] = lambda event: None
         self._closing = False
 
@@ -162,30 +169,53 @@ class GenericAgent:
         return self.config.secrets(), list(self.config.safety.env_keep)
 
     def _wire_up(self, client: BaseClient) -> None:
-        backend = client.backend
-        backend.abort = self.stop
-        for member in getattr(backend, "members", ()):
-            member.abort = self.stop
-        backend.prices = self.config.prices
-        backend.record = self._record
-        backend.notice = lambda text: self._emit({"kind": "retry", "text": text})
-        backend.spent = self._spent
+        for session in (client.backend, *getattr(client.backend, "members", ())):
+            session.abort = self.stop
+            session.prices = self.config.prices
+            session.budget = self._budget
+            session.spent = self._spent
+        client.backend.record = self._record
+        client.backend.notice = lambda text: self._emit({"kind": "retry", "text": text})
 
     def _spent(self, used: blocks.Usage, cost: float | None) -> None:
-        self.task_meter.add(used, cost)
-        self.session_meter.add(used, cost)
+        turn = self._turn_meters.setdefault(self.handler.current_turn if self.handler else 0, usage.Meter())
+        for meter in (turn, self.task_meter, self.session_meter):
+            meter.add(used, cost)
+        tokens = usage_record(used)
+        if not any(isinstance(cap, DailyCap) for cap in self._budget.caps):  # that one does it itself
+            self.ledger.settle(None, cost, tokens)
+        self._record({"type": "usage", **tokens, "cost": cost}, sync=False)
 
-    def over_budget(self) -> str | None:
-        """Why the running task has to stop, or None."""
-        o, limits = self.options, self.config.limits
-        max_cost = o.max_cost if o.max_cost is not None else limits.max_cost
-        max_time = o.max_time if o.max_time is not None else limits.max_time
-        spent = self.task_meter.cost or 0.0
-        if max_cost is not None and spent >= max_cost:
-            return say("limit_cost", limit=max_cost, spent=spent)
-        if max_time is not None and time.monotonic() - self._started >= max_time:
-            return say("limit_time", limit=max_time)
-        return None
+    def _caps(self) -> list[Cap]:
+        """The caps of a task that starts now."""
+        limits, caps = self.config.limits, list[Cap]()
+        max_cost = limits.max_cost if self.options.max_cost is None else self.options.max_cost
+        if max_cost is not None:
+            caps.append(TaskCap(max_cost))
+        if limits.daily_cost is not None:
+            caps.append(DailyCap(self.ledger, limits.daily_cost))
+        return caps
+
+    @contextlib.contextmanager
+    def _time_limit(self) -> Iterator[None]:
+        """Stops the task, also in the middle of a call or a tool, when its time is over."""
+        limit = self.config.limits.max_time if self.options.max_time is None else self.options.max_time
+        self._out_of_time = False
+        if limit is None:
+            yield
+            return
+
+        def over() -> None:
+            self._out_of_time = True
+            self.stop.set(say("limit_time", limit=limit))
+
+        timer = threading.Timer(limit, over)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     # the conversation
 
@@ -313,7 +343,7 @@ class GenericAgent:
             self.busy = False
             turn = self.handler.current_turn if self.handler else 0
             task.queue.put({
-                "done": "".join(full), "turn": turn, "usage": self.task_meter.as_dict(), "cost": self.task_meter.cost,
+                "done": "".join(full), "turn": turn, "usage": self.usage_report(), "cost": self.task_meter.cost,
                 "session": self.session_id, **end,
             })  # fmt: skip
 
@@ -362,7 +392,8 @@ class GenericAgent:
         self._fresh_config()
         memory.ensure_seeds()
         self.workspace.mkdir(parents=True, exist_ok=True)
-        self.task_meter, self._started = usage.Meter(), time.monotonic()
+        self.task_meter, self._turn_meters = usage.Meter(), {}
+        self._budget.caps = self._caps()
         handler = self.handler = GenericAgentHandler(self, self.lines, self.workspace)
         if self._notes:
             handler.working = {"key_info": self._notes[0], "key_info_age": self._notes[1] + 1}
@@ -372,33 +403,28 @@ class GenericAgent:
             self.client, get_system_prompt(self.workspace), self._request(task), handler, self._tools(),
             max_turns=self.options.max_turns or self.config.limits.max_turns, verbose=self.verbose, yield_info=True,
         )  # fmt: skip
-        while True:
-            try:
-                chunk = next(loop)
-            except StopIteration as stop:
-                reason = stop.value
-                break
-            if isinstance(chunk, str):
-                full.append(chunk)
-                put({"next": chunk, "turn": turn})
-            elif "turn" in chunk:
-                turn = handler.current_turn = chunk["turn"]
-                emit({"kind": "turn"})
-            elif "tool" in chunk:
-                emit(
-                    {
-                        "kind": "tool",
-                        "name": chunk["tool"],
-                        "args": chunk["args"],
-                        "index": chunk["index"],
-                        "count": chunk["count"],
-                    }
-                )
-            else:
-                emit({"kind": "tool_done", "name": chunk["tool_done"], **_brief(chunk["data"])})
-        return self._conclude(handler, reason, "".join(full))
+        with self._time_limit():
+            while True:
+                try:
+                    chunk = next(loop)
+                except StopIteration as stop:
+                    reason = stop.value
+                    break
+                if isinstance(chunk, str):
+                    full.append(chunk)
+                    put({"next": chunk, "turn": turn})
+                elif "turn" in chunk:
+                    turn = handler.current_turn = chunk["turn"]
+                    emit({"kind": "turn"})
+                elif "tool" in chunk:
+                    emit({"kind": "tool", "name": chunk.pop("tool"), **chunk})
+                else:
+                    emit({"kind": "tool_done", "name": chunk["tool_done"], **_brief(chunk["data"])})
+        if self._out_of_time and reason["result"] == "ABORTED":
+            reason = {"result": "BUDGET_EXCEEDED", "data": self.stop.why}
+        return self._conclude(handler, reason)
 
-    def _conclude(self, handler: GenericAgentHandler, reason: dict[str, Any], full: str) -> dict[str, Any]:
+    def _conclude(self, handler: GenericAgentHandler, reason: dict[str, Any]) -> dict[str, Any]:
         """What a finished loop means: status, answer, question, error; and what the next task is told of this one."""
         result, data = reason["result"], reason["data"]
         status = RESULTS[result][0]
@@ -459,20 +485,28 @@ class GenericAgent:
 
     # for faces
 
+    def usage_report(self) -> dict[str, Any]:
+        """Tokens of the task; under `turns`, `session` and `day` those of each turn, of the conversation and of today,
+        with dollars (None: a price was not known)."""
+        day = self.ledger.today()
+        return {
+            **self.task_meter.as_dict(),
+            "turns": [{"turn": n, **m.as_dict(), "cost": m.cost} for n, m in self._turn_meters.items()],
+            "session": {**self.session_meter.as_dict(), "cost": self.session_meter.cost},
+            "day": {**day.tokens, "requests": day.requests, "cost": day.cost, "unpriced": day.unpriced},
+        }
+
     def usage_text(self) -> str:
-        """Tokens, cache share and money of the session, in a few lines."""
-        total = self.session_meter
+        """Tokens, cache share and money of the session, and money of the day, in a few lines."""
+        total, day = self.session_meter, self.ledger.today()
         used = total.usage
         share = 100 * used.cache_read / used.input if used.input else 0
-        money = say("cost_unknown") if total.cost is None else f"${total.cost:.4f}"
-        return say(
-            "usage",
-            requests=total.requests,
-            input=used.input,
-            share=f"{share:.0f}",
-            output=used.output,
-            money=money,
-        )
+        text = say(
+            "usage", requests=total.requests, input=used.input, share=f"{share:.0f}", output=used.output, money=_money(total.cost)
+        )  # fmt: skip
+        limit = self.config.limits.daily_cost
+        of = say("of_limit", limit=limit) if limit is not None else ""
+        return f"{text}\n{say('usage_day', requests=day.requests, money=_money(day.cost), of=of)}"
 
     def banner_lines(self) -> list[str]:
         """What the first screen says: label, model, workspace, what is wrong with the configuration."""
@@ -481,6 +515,10 @@ class GenericAgent:
 
 
 GeneraticAgent = GenericAgent  # the original's name for it
+
+
+def _money(dollars: float | None) -> str:
+    return say("cost_unknown") if dollars is None else f"${dollars:.4f}"
 
 
 def _brief(data: Any) -> dict[str, Any]:

@@ -87,9 +87,6 @@ class GenericAgentHandler(BaseHandler):
     def check(self) -> None:
         if self.stop.is_set():
             raise LoopExit("ABORTED", say("stopped"))
-        reason = self.parent.over_budget() if self.parent else None
-        if reason:
-            raise LoopExit("BUDGET_EXCEEDED", reason)
 
     def dispatch(
         self, tool_name: str, args: dict[str, Any], response: Any, index: int = 0, tool_num: int = 1

@@ -25,9 +25,10 @@ from typing import Any
 
 from genericagent import config, paths
 from genericagent.abort import Abort
-from genericagent.errors import Aborted, ConfigError, LLMError
+from genericagent.errors import Aborted, BudgetError, ConfigError, LLMError
 from genericagent.llm import anthropic, blocks, chat, history, responses, textproto, usage
 from genericagent.llm.blocks import Answer, Block, Message, Request, Usage
+from genericagent.llm.budget import Budget
 from genericagent.llm.decode import Body
 from genericagent.llm.faults import RETRYABLE as RETRYABLE
 from genericagent.llm.history import compress_history_tags as compress_history_tags
@@ -106,6 +107,7 @@ class BaseSession:
         self.abort = Abort()
         self.record: Callable[[dict[str, Any]], None] = lambda record: None
         self.notice: Callable[[str], None] = _log.info
+        self.budget = Budget()
         self.spent: Callable[[Usage, float | None], None] = lambda usage, cost: None
         self.prices: Mapping[str, Any] = {}
         self.checkpoint = 0  # index into history: what lies before it goes first when a cut is due
@@ -196,14 +198,12 @@ class BaseSession:
         return sum(map(usage.estimate, (system, self.model.extra_sys_prompt, json.dumps(tools), tail)))
 
     def _learn(self, answer: Answer, system: str, tools: list[dict[str, Any]], tail: str) -> None:
-        """Correct the token estimate by what the provider counted, and report what the call cost."""
+        """Correct the token estimate by what the provider counted."""
         if answer.usage is None:
             return
         guess = self._fixed(system, tools, tail) + sum(map(usage.estimate_message, self.history))
         if answer.usage.input > 500:
             self._correction = min(2.0, max(0.5, answer.usage.input / guess))
-        price = usage.price_of(self.model.model, self.prices, self.model.base_url)
-        self.spent(answer.usage, usage.cost_of(answer.usage, price))
 
     def _rescued(self, system: str, tools: list[dict[str, Any]], tail: str) -> Generator[str, None, Answer]:
         """An answer; when the provider refuses the request itself, again without images, then with half of it."""
@@ -293,30 +293,50 @@ class BaseSession:
     def call(
         self, messages: list[Message], system: str, tools: list[dict[str, Any]], tail: str = ""
     ) -> Generator[str, None, Answer]:
-        """One request, no retry: yields visible text, returns the Answer. Raises LLMError, Aborted."""
+        """One request, no retry: yields visible text, returns the Answer. Raises LLMError, Aborted, BudgetError.
+
+        What it cost is counted ahead and, however it ends, reported afterwards.
+        """
+        expected = self._fixed(system, tools, tail) + sum(map(usage.estimate_message, messages))
+        expected = int(expected * self._correction)
+        price = usage.price_of(self.model.model, self.prices, self.model.base_url)
+        most = self.budget.before(self.model.model, price, expected, self.model.max_tokens)
+        body = Body(WIRES[self.model.api].Decoder(self.model.model))
+        try:
+            stream = self._send(messages, system, tools, tail, most)
+            try:
+                return (yield from self._read(stream, body))
+            finally:
+                stream.close()
+        finally:
+            used = _used(body, expected)
+            cost = usage.cost_of(used, price) if used else 0.0
+            self.budget.after(used or Usage(), cost)
+            if used:
+                self.spent(used, cost)
+
+    def _send(
+        self, messages: list[Message], system: str, tools: list[dict[str, Any]], tail: str, most: int | None
+    ) -> Stream:
         model, wire = self.model, WIRES[self.model.api]
         options = {k: v for k in OPTIONS if (v := getattr(model, k)) is not None}
+        if most is not None:
+            options["max_tokens"] = most
         full_system = f"{system}\n\n{model.extra_sys_prompt}" if model.extra_sys_prompt else system
         request = Request(model.model, full_system, messages, tools, model.stream, options, tail)
-        body = json.dumps(wire.encode(request), ensure_ascii=False).encode()
         if self._transport is None:
             self._transport = Transport(model.proxy, model.verify)
-        stream = self._transport.post(
+        return self._transport.post(
             wire.url(model.base_url),
             wire.headers(model.resolve_key()),
-            body,
+            json.dumps(wire.encode(request), ensure_ascii=False).encode(),
             connect=model.connect_timeout,
             first_byte=model.read_timeout,
             abort=self.abort,
         )
-        try:
-            return (yield from self._read(stream, wire))
-        finally:
-            stream.close()
 
-    def _read(self, stream: Stream, wire: ModuleType) -> Generator[str, None, Answer]:
+    def _read(self, stream: Stream, body: Body) -> Generator[str, None, Answer]:
         """The answer as it comes. Only data counts as a sign of life, comments and blank lines don't."""
-        body = Body(wire.Decoder(self.model.model))
         idle = self.model.idle_timeout if self.model.stream else self.model.read_timeout
         last, seen, thinking = self._clock(), 0, False
         stream.limit(idle)
@@ -341,6 +361,16 @@ class BaseSession:
         if thinking:
             yield "</thinking>\n"
         return body.finish()
+
+
+def _used(body: Body, expected: int) -> Usage | None:
+    """The tokens of a call as the provider counted them, estimated where it did not; None when nothing came."""
+    if not body.progress:
+        return None
+    told = body.decoder.usage or Usage()
+    return Usage(
+        told.input or expected, told.output or body.shown // 3 + 1, told.cache_read, told.cache_write
+    )
 
 
 class ClaudeSession(BaseSession):
@@ -493,6 +523,8 @@ class BaseClient:
             answer = yield from self._ask(results, said, tail, tools or [], messages[0]["role"] == "system")
         except Aborted:
             return Response(content="", exit_result="ABORTED")
+        except BudgetError as error:
+            return Response(content=str(error), exit_result="BUDGET_EXCEEDED")
         except (LLMError, ConfigError) as error:
             text = f"Error: {error}"
             yield text

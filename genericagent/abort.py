@@ -13,10 +13,12 @@ class Abort:
 
     def __init__(self) -> None:
         self.event = threading.Event()
+        self.why = ""
         self._lock = threading.RLock()  # set() may come from a signal handler
         self._callbacks: list[Callable[[], None]] = []
 
-    def set(self) -> None:
+    def set(self, why: str = "stopped by user") -> None:
+        self.why = why
         self.event.set()
         with self._lock:
             callbacks = list(self._callbacks)
@@ -35,7 +37,7 @@ class Abort:
 
     def check(self) -> None:
         if self.event.is_set():
-            raise Aborted("stopped by the user")
+            raise Aborted(self.why)
 
     def on_set(self, wake: Callable[[], None]) -> None:
         with self._lock:

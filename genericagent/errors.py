@@ -6,6 +6,7 @@ GAError
 ├── SessionError      a saved session cannot be opened or is held by somebody else
 ├── ToolError         a tool refuses; its text becomes the tool's result for the model
 ├── Aborted           the user stopped the work
+├── BudgetError       the next model call might cross a cap on money
 └── LLMError          a model call failed
 """
 
@@ -34,6 +35,10 @@ class ToolError(GAError):
 
 class Aborted(GAError):
     """The user stopped the work."""
+
+
+class BudgetError(GAError):
+    """The next model call might cross a cap on money; says what was spent."""
 
 
 class LLMError(GAError):

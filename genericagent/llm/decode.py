@@ -342,6 +342,7 @@ class Body:
     def __init__(self, decoder: BaseDecoder) -> None:
         self.decoder = decoder
         self.events = 0  # so far; comments don't count
+        self.shown = 0  # characters, so far
         self.progress = 0  # grows with every event, or with every byte of a whole body
         self._reader = Reader()
         self._start = b""
@@ -364,7 +365,9 @@ class Body:
 
     def close(self) -> list[Piece]:
         if self._whole is not None:
-            return self.decoder.feed_json(b"".join(self._whole))
+            pieces = self.decoder.feed_json(b"".join(self._whole))
+            self.shown += sum(len(text) for _, text in pieces)
+            return pieces
         pieces = self._events(self._reader.close())
         if not self._known:
             self.decoder.error = LLMError("the provider sent an empty answer", retryable=True)
@@ -378,7 +381,9 @@ class Body:
     def _events(self, events: list[Event]) -> list[Piece]:
         self.events += len(events)
         self.progress += len(events)
-        return self.decoder.feed(events)
+        pieces = self.decoder.feed(events)
+        self.shown += sum([len(text) for _, text in pieces])
+        return pieces
 
 
 def read_json(decoder: BaseDecoder, body: bytes | dict[str, Any]) -> Answer:

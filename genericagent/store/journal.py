@@ -15,21 +15,43 @@ A line is `{"crc":"<crc32 of the record's bytes, 8 hex digits>","rec":{…}}`. T
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import secrets
+import stat
+import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ..errors import SessionError
+from . import atomic
 from .lock import FileLock
+from .restored import UNKNOWN, Restored, history_from, title_of
+
+__all__ = [
+    "UNKNOWN",
+    "Journal",
+    "Loaded",
+    "Restored",
+    "SessionInfo",
+    "find",
+    "history_from",
+    "list_sessions",
+    "new_id",
+    "read",
+]
 
 VERSION = 1
 _HEAD = len('{"crc":"00000000","rec":')
+_BEGIN = re.compile(rb'\{"crc":"')  # never inside a record's text: there the quotes are escaped
+_OPEN = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _HEADER_BYTES = 65536  # the header and the first request are looked for in this much of a file
 
 
@@ -50,7 +72,7 @@ def decode(line: bytes) -> tuple[dict[str, Any], bool] | None:
     try:
         value = json.loads(line)
         record = value["rec"]
-        fits = int(value["crc"], 16) == zlib.crc32(line.rstrip()[_HEAD:-1])
+        fits = int(value["crc"], 16) == zlib.crc32(line.strip()[_HEAD:-1])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return (record, fits) if isinstance(record, dict) and isinstance(record.get("type"), str) else None
@@ -58,42 +80,66 @@ def decode(line: bytes) -> tuple[dict[str, Any], bool] | None:
 
 @dataclass(eq=False)
 class Loaded:
-    """What a file holds: its records, how many lines were unreadable or edited, and where the whole lines end."""
+    """What a file holds: its records, how many lines were skipped as unreadable, how many were edited. Behind
+    `good_end` (bytes) nothing is readable; `unended`: the last record lacks its line break."""
 
-    records: list[dict[str, Any]]
+    records: list[dict[str, Any]] = field(default_factory=list)
     damaged: int = 0
     altered: int = 0
     good_end: int = 0
     size: int = 0
+    unended: bool = False
 
 
 def read(path: Path) -> Loaded:
     """Read a session file. Raises SessionError when it is not one (or of a newer version); damaged lines are skipped."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SessionError(f"cannot read {path}: {error.strerror or error}") from error
-    loaded = Loaded([], size=len(data))
-    at = 0
-    while at < len(data):
-        end = data.find(b"\n", at)
-        line, nxt = (data[at:], len(data)) if end < 0 else (data[at:end], end + 1)
-        found = decode(line) if end >= 0 else None
-        if found is None:
-            loaded.damaged += bool(line.strip())
-            if not loaded.records:
-                break  # the first line has to be the header
-        else:
-            loaded.records.append(found[0])
-            loaded.altered += not found[1]
-            loaded.good_end = nxt
-        at = nxt
-    header = loaded.records[0] if loaded.records else {}
-    if header.get("type") != "session" or not isinstance(header.get("v"), int):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise SessionError(f"{path} is not a file; it was left as it is")
+        with path.open("rb") as file:
+            head = file.read(_HEADER_BYTES)
+            _check_header(path, head)  # before a huge file that is something else is read whole
+            data = head + file.read()
+    except (OSError, ValueError) as error:  # a NUL in the name
+        raise SessionError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    return _load(data)
+
+
+def _check_header(path: Path, head: bytes) -> None:
+    header = (decode(head.partition(b"\n")[0]) or ({}, False))[0]
+    if not _is_header(header):
         raise SessionError(f"{path} is not a session of this program; it was left as it is")
     if header["v"] > VERSION:
         raise SessionError(f"{path} was written by a newer version of this program (format {header['v']})")
+
+
+def _is_header(record: dict[str, Any]) -> bool:
+    version = record.get("v")
+    return record.get("type") == "session" and type(version) is int and version >= 1
+
+
+def _load(data: bytes) -> Loaded:
+    loaded = Loaded(size=len(data))
+    bad = at = 0  # `bad`: unreadable lines since the last readable one
+    while at < len(data):
+        end = data.find(b"\n", at)
+        line, at = (data[at:], len(data)) if end < 0 else (data[at:end], end + 1)
+        found = decode(line)
+        records = [found] if found else _intact_in(line)
+        bad += found is None and bool(line.strip())
+        loaded.records += [record for record, _ in records]
+        loaded.altered += sum(not fits for _, fits in records)
+        if records or not bad:
+            loaded.damaged, bad, loaded.good_end = loaded.damaged + bad, 0, at
+    loaded.unended = loaded.good_end == len(data) and not data.endswith(b"\n")
     return loaded
+
+
+def _intact_in(line: bytes) -> list[tuple[dict[str, Any], bool]]:
+    """The whole records of a damaged line: half a record or zeros before one took only its line break away."""
+    cuts = [*(m.start() for m in _BEGIN.finditer(line)), len(line)]
+    pieces = (decode(line[a:b]) for a, b in pairwise(cuts))
+    return [piece for piece in pieces if piece and piece[1]]
 
 
 class Journal:
@@ -101,26 +147,39 @@ class Journal:
 
     def __init__(self, path: Path, header: dict[str, Any], lock: FileLock, fd: int) -> None:
         self.path, self.header = path, header
-        self.id = str(header["id"])
+        self.id = str(header.get("id") or path.stem)
         self._lock, self._fd = lock, fd
+        self._one_at_a_time = threading.Lock()
+        self._ragged = False  # the file may end in half a line
 
     @classmethod
     def create(
         cls, folder: Path, id: str, header: dict[str, Any], clock: Callable[[], float] = time.time
     ) -> Journal:
-        """Begin a new session. Raises SessionError."""
+        """Begin a new session. Raises SessionError, and then there is no such file."""
         full = {"type": "session", "v": VERSION, "id": id, "created": clock(), **header}
         path = folder / f"{id}.jsonl"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = _held(path)
-            fd = os.open(
-                path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600
-            )
         except OSError as error:
+            raise SessionError(f"cannot create the folder {folder}: {error.strerror or error}") from error
+        lock = _held(path)
+        try:
+            fd = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            lock.release()
             raise SessionError(f"cannot create the session file {path}: {error.strerror or error}") from error
         journal = cls(path, full, lock, fd)
-        journal.append(full)
+        try:
+            journal.append(full)
+        except SessionError:
+            with contextlib.suppress(OSError):  # an empty file is harmless
+                path.unlink()
+                lock.path.unlink()
+            journal.close()
+            raise
+        with contextlib.suppress(OSError):  # some file systems can't; then a power cut may take the new name
+            atomic.sync_folder(folder)
         return journal
 
     @classmethod
@@ -130,23 +189,40 @@ class Journal:
         A torn tail (half a line, zeros) is set aside in a file beside it before anything is appended.
         """
         read(path)  # refuse before a lock file is made beside something that is no session
+        path = path.resolve()  # two names of one file have to meet at one lock
         lock = _held(path)
         try:
             loaded = read(path)
             report = _repair(path, loaded)
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
+            fd = os.open(path, _OPEN)
         except OSError as error:
             lock.release()
             raise SessionError(f"cannot open {path}: {error.strerror or error}") from error
-        except SessionError:
+        except BaseException:
             lock.release()
             raise
         return cls(path, loaded.records[0], lock, fd), loaded.records, report
 
     def append(self, record: dict[str, Any], sync: bool = True) -> None:
         """Add one record in one write; with `sync` it is on the disk when this returns. Raises SessionError, and then
-        the file is as it was before."""
-        data = encode(record)
+        the file is as it was before. Threads may share a journal."""
+        try:
+            data = encode(record)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SessionError(f"this cannot be saved in the session {self.id}: {error}") from error
+        with self._one_at_a_time:
+            if self._fd < 0:
+                raise SessionError(f"the session {self.id} is closed")
+            try:
+                self._write(data, sync)
+            except OSError as error:
+                raise SessionError(
+                    f"cannot write the session file {self.path}: {error.strerror or error}"
+                ) from error
+
+    def _write(self, data: bytes, sync: bool) -> None:
+        if self._ragged:
+            data = b"\n" + data
         before = os.fstat(self._fd).st_size
         try:
             written = os.write(self._fd, data)
@@ -158,42 +234,65 @@ class Journal:
             try:
                 os.ftruncate(self._fd, before)
             except OSError as second:
-                raise SessionError(
-                    f"the session file {self.path} may end in half a line: {second}"
-                ) from error
-            raise SessionError(
-                f"cannot write the session file {self.path}: {error.strerror or error}"
-            ) from error
+                self._ragged = True
+                raise OSError(f"{error.strerror or error}; it may end in half a line: {second}") from error
+            raise
+        self._ragged = False
 
     def close(self) -> None:
-        os.close(self._fd)
-        self._lock.release()
+        """Give the session back. A second time does nothing."""
+        with self._one_at_a_time:
+            if self._fd >= 0:
+                fd, self._fd = self._fd, -1
+                os.close(fd)
+                self._lock.release()
 
 
 def _held(path: Path) -> FileLock:
     lock = FileLock(path.with_suffix(".lock"))
-    if not lock.acquire():
+    try:
+        taken = lock.acquire()
+    except OSError as error:
+        raise SessionError(f"cannot lock the session {path}: {error.strerror or error}") from error
+    if not taken:
         who = (lock.holder() or {}).get("pid", "unknown")
         raise SessionError(f"the session {path.stem} is in use by process {who}")
     return lock
 
 
 def _repair(path: Path, loaded: Loaded) -> str:
+    """Make the file end in a whole line. Raises OSError, and then nothing was cut off."""
     parts = []
-    if loaded.good_end < loaded.size:
-        aside = path.with_suffix(f".damaged-{loaded.good_end}")
-        with path.open("rb+") as file:
+    with path.open("rb+") as file:
+        if loaded.good_end < loaded.size:
             file.seek(loaded.good_end)
-            aside.write_bytes(file.read())
+            aside = _set_aside(path, loaded.good_end, file.read())
             file.truncate(loaded.good_end)
+            parts.append(f"a damaged end was set aside in {aside.name}")
+        elif loaded.unended:
+            file.seek(loaded.size)
+            file.write(b"\n")
+            file.flush()
+        if parts or loaded.unended:
             os.fsync(file.fileno())
-        parts.append(f"a damaged end was set aside in {aside.name}")
-        loaded.damaged -= 1
-    if loaded.damaged > 0:
+    if loaded.damaged:
         parts.append(f"{loaded.damaged} unreadable lines were skipped")
     if loaded.altered:
         parts.append(f"{loaded.altered} lines were edited by hand")
     return "; ".join(parts)
+
+
+def _set_aside(path: Path, at: int, data: bytes) -> Path:
+    """On the disk before it is cut off, and for the user's eyes only like the session."""
+    aside, n = path.with_suffix(f".damaged-{at}"), 1
+    while aside.exists():
+        aside, n = path.with_suffix(f".damaged-{at}-{n}"), n + 1
+    try:
+        atomic.write_new(aside, data, 0o600)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    return aside
 
 
 @dataclass(eq=False)
@@ -212,128 +311,48 @@ def list_sessions(folder: Path) -> list[SessionInfo]:
         info = _info(path)
         if info:
             found.append(info)
-    return sorted(found, key=lambda s: s.updated, reverse=True)
+    return sorted(found, key=lambda s: (s.updated, s.id), reverse=True)
 
 
 def _info(path: Path) -> SessionInfo | None:
     try:
+        if not path.is_file():
+            return None
         with path.open("rb") as file:
             head = file.read(_HEADER_BYTES)
             updated = os.fstat(file.fileno()).st_mtime
     except OSError:
         return None  # gone or unreadable: then it cannot be resumed either
-    header: dict[str, Any] = {}
-    title = ""
-    for line in head.split(b"\n"):
-        record = (decode(line) or ({}, False))[0]
-        if not header:
-            header = record
-            if header.get("type") != "session":
-                return None
-        if record.get("type") == "line" and str(record.get("text")).startswith("[USER]"):
-            title = str(record["text"]).removeprefix("[USER]:").strip()[:80]
-            break
+    loaded = _load(head)
+    header = loaded.records[0] if loaded.records else {}
+    if not _is_header(header):
+        return None
+    lines = (r.get("text") for r in loaded.records if r["type"] == "line")
     created = header.get("created")
-    return SessionInfo(
-        str(header.get("id")), path, created if isinstance(created, float) else updated, updated, title
-    )
+    created = float(created) if isinstance(created, int | float) else updated
+    return SessionInfo(str(header.get("id") or path.stem), path, created, updated, title_of(lines))
 
 
 def find(folder: Path, wanted: str = "") -> Path:
     """The file of a session: an id, its beginning, or a path; empty: the newest. Raises SessionError."""
-    if wanted and (os.sep in wanted or wanted.endswith(".jsonl")):
-        return Path(wanted).expanduser()
+    if wanted and (os.sep in wanted or "/" in wanted or wanted.endswith(".jsonl")):
+        try:
+            path = Path(wanted).expanduser()
+            here = folder / wanted
+            return here if not path.exists() and here.exists() else path
+        except (OSError, RuntimeError) as error:  # `~nobody/…`
+            raise SessionError(f"cannot open {wanted}: {error}") from error
     sessions = list_sessions(folder)
     if not wanted:
         if not sessions:
             raise SessionError(f"there is no session in {folder} yet")
         return sessions[0].path
-    hits = [s for s in sessions if s.id == wanted] or [s for s in sessions if s.id.startswith(wanted)]
+    hits = (
+        [s for s in sessions if s.path.stem == wanted]  # a copy has the id of its original
+        or [s for s in sessions if s.id == wanted]
+        or [s for s in sessions if s.id.startswith(wanted)]
+    )
     if len(hits) == 1:
         return hits[0].path
     which = ", ".join(s.id for s in (hits or sessions)[:5])
     raise SessionError(f"{len(hits) or 'no'} sessions match {wanted!r}; there are: {which or 'none'}")
-
-
-@dataclass(eq=False)
-class Restored:
-    """A conversation as its records tell it. `unknown` are the calls whose outcome nobody knows."""
-
-    history: list[Any] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    key_info: str = ""
-    title: str = ""
-    unknown: list[str] = field(default_factory=list)
-
-
-UNKNOWN = "interrupted, outcome unknown: the program ended while this ran; look before you do it again"
-
-
-def history_from(records: Sequence[dict[str, Any]]) -> Restored:
-    """Build the conversation again. Never fails on odd records: what has no sense is left out. No tool runs again."""
-    out = Restored()
-    calls: list[str] = []  # of the newest reply
-    results: dict[str, Any] = {}
-    for record in records:
-        kind = record.get("type")
-        if kind == "message":
-            message = _message(record.get("message"))
-            if message:
-                out.history.append(message)
-                calls, results = [], {} if message["role"] == "assistant" else results
-        elif kind == "call":
-            calls.append(str(record.get("tool_use_id")))
-        elif kind == "result":
-            results[str(record.get("tool_use_id"))] = record.get("content")
-        elif kind in ("cut", "clear"):
-            given = record.get("history")
-            out.history = [m for m in map(_message, given if isinstance(given, list) else []) if m]
-        elif kind == "line":
-            out.lines.append(str(record.get("text")))
-        elif kind == "note":
-            out.key_info = str(record.get("key_info") or "")
-    first = next((line for line in out.lines if line.startswith("[USER]")), "")
-    out.title = first.removeprefix("[USER]:").strip()[:80]
-    _answer_open_calls(out, calls, results)
-    return out
-
-
-def _message(value: Any) -> dict[str, Any] | None:
-    if not isinstance(value, dict) or value.get("role") not in ("user", "assistant"):
-        return None
-    content = value.get("content")
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    blocks = (
-        [_block(b) for b in content if isinstance(b, dict) and b.get("type")]
-        if isinstance(content, list)
-        else []
-    )
-    return {**value, "content": blocks} if blocks else None
-
-
-def _block(block: dict[str, Any]) -> dict[str, Any]:
-    if block["type"] == "tool_use" and not isinstance(block.get("input"), dict):
-        return {**block, "input": None, "incomplete": True, "input_raw": str(block.get("input_raw") or "")}
-    return block
-
-
-def _answer_open_calls(out: Restored, calls: list[str], results: dict[str, Any]) -> None:
-    """Give every call of the newest reply its result, or the news that nobody knows it. `calls` are those that the
-    reply made in its text."""
-    last = out.history[-1] if out.history else None
-    if not last or last["role"] != "assistant":
-        return
-    answers: list[dict[str, Any]] = []
-    native = [str(b.get("id")) for b in last["content"] if b["type"] == "tool_use"]
-    for id in native or calls:
-        content = results.get(id, UNKNOWN)
-        if id not in results:
-            out.unknown.append(id)
-        if native:
-            answer = {"type": "tool_result", "tool_use_id": id, "content": content}
-            answers.append(answer if id in results else {**answer, "is_error": True})
-        else:
-            answers.append({"type": "text", "text": f"<tool_result>\n{content}\n</tool_result>"})
-    if answers:
-        out.history.append({"role": "user", "content": answers})

@@ -113,7 +113,7 @@ def code_run(
     if not folder.is_dir():
         raise ToolError(f"the working directory {folder} does not exist")
     if stop is not None and stop.is_set():
-        return {"status": "stopped", "exit_code": None, "stdout": "", "note": "stopped by user"}
+        return {"status": "stopped", "exit_code": None, "stdout": "", "note": stop.why}
     notes = []
     if not MIN_TIMEOUT <= timeout <= MAX_TIMEOUT:
         timeout = min(max(MIN_TIMEOUT, timeout), MAX_TIMEOUT)  # in this order NaN becomes the smallest
@@ -126,6 +126,8 @@ def code_run(
             status = yield from run.follow(timeout, stop)
         finally:
             run.close()
+    if status == "stopped":
+        notes.append(stop.why if stop else "stopped")
     return run.result(status, timeout, notes, code_type)
 
 
@@ -357,8 +359,6 @@ class _Run:
             notes.append(
                 f"timed out after {timeout:g} s, killed; a command that asks for input gets none here"
             )
-        elif status == "stopped":
-            notes.append("stopped by user")
         if next(living([self.job], self.child.pid), None):
             notes.append(self._background_note())
         missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)

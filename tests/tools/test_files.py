@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -26,6 +27,10 @@ from genericagent.tools.files import (
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOT_USER = hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def noise(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
 
 
 def put(path: Path, data: bytes | str) -> Path:
@@ -130,12 +135,12 @@ JAPANESE = "設定ファイルです\nこれは二行目です。\n"
 KOREAN = "설정 파일입니다\n두 번째 줄입니다.\n"
 EAST_ASIAN = [
     ("gbk", SIMPLIFIED), ("gbk", "# 中\nx = 1\n"), ("gbk", "# 注释\nx = 1\n"), ("gbk", "用户名,密码\n张三,李四\n"),
-    ("gbk", "错误：找不到文件\n请重试\n"), ("gb18030", "你好，世界𠮷\n这是测试数据的第二行\n"), ("gbk", "“引号”——破折号……的\n"),
+    ("gbk", "错误：找不到文件\n请重试\n"), ("gb18030", "你好，世界𠮷\n这是测试数据的第二行\n"), ("gbk", "“引号”——破折号……的\n第二行\n"),
     ("shift_jis", JAPANESE), ("shift_jis", "# カタカナのコメント\nx = 1\n"), ("shift_jis", "東京都,大阪府\nあいう\n"),
-    ("cp932", "①これは機種依存文字です\n"), ("shift_jis", "日本語テスト\nこんにちは、世界\n"), ("shift_jis", "ソース表示能力\nです\n"),
+    ("cp932", "①これは機種依存文字です\n②二番目\n"), ("shift_jis", "日本語テスト\nこんにちは、世界\n"), ("shift_jis", "ソース表示能力\nです\n"),
     ("big5", TRADITIONAL), ("big5", "# 註解\nx = 1\n我們的程式可以執行了\n"), ("big5", "使用者名稱與密碼\n請輸入資料\n"),
     ("euc_jp", JAPANESE), ("euc_jp", "日本語テスト\nこんにちは、世界\n"),
-    ("euc_kr", KOREAN), ("euc_kr", "안녕하세요 세계\n"), ("euc_kr", "# 한글 주석\nx = 1\n사용자 이름을 입력하세요\n"),
+    ("euc_kr", KOREAN), ("euc_kr", "안녕하세요 세계\n둘째 줄\n"), ("euc_kr", "# 한글 주석\nx = 1\n사용자 이름을 입력하세요\n"),
 ]  # fmt: skip
 
 
@@ -297,7 +302,11 @@ def test_a_look_alike_is_named_with_code_points_and_line(
         ("| apple | 1 |\n| pear | 2 |\n", "| pear | 3 |", "2|| pear | 2 |"),
         ("def f():\r\n    return 1\r\n", "def f():\nreturn 1", "2|    return 1"),
         ("if x:\n        go()\n", "if x:\n    go()", "2|        go()"),
-        ("class A:\n    def go(self):\n        return 1\n", "def go(self):\n    return 1\n", "2|    def go(self):"),
+        (
+            "class A:\n    def go(self):\n        return 1\n",
+            "def go(self):\n    return 1\n",
+            "2|    def go(self):",
+        ),
         ("def f():\n    a = 1\n    b = 2\n", "def f():\n    a = 1\n    b = 3\n", "3|    b = 2"),
         ("x\n" * 30_000 + "value = compute(1)\n", "value = compute(2)", "30001|value = compute(1)"),
         ("Hello World\n", "hello world", "1|Hello World"),
@@ -399,32 +408,21 @@ def test_two_threads_on_one_file_keep_both_edits(f: Path, monkeypatch: pytest.Mo
     assert f.read_text() == "\n".join(lines).upper() + "\nmore" * 2  # C074
 
 
-@pytest.mark.parametrize("other_home", [False, True])
-def test_two_processes_on_one_file_keep_both_edits(f: Path, tmp_path: Path, other_home: bool) -> None:
+def test_two_processes_on_one_file_keep_both_edits(f: Path, tmp_path: Path) -> None:
     put(f, "alpha\nbeta\ngamma\n")
-    hard = tmp_path / "hard"
+    hard, go = tmp_path / "hard", tmp_path / "go"
     os.link(f, hard)
-    if other_home:
-        hard.unlink()
-        hard = f
-    go = tmp_path / "go"
     started = []
     for n, (path, word) in enumerate([(f, "alpha"), (hard, "gamma")]):
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        if other_home and n:
-            env["GA_HOME"] = str(tmp_path / "home2")
         command = [sys.executable, "-c", PATCHER, str(path), word, str(tmp_path / f"ready{n}"), str(go)]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
         started.append(subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True))
-    while not all((tmp_path / f"ready{n}").exists() for n in range(2)):
+    deadline = time.monotonic() + 20
+    while not all((tmp_path / f"ready{n}").exists() for n in range(2)) and time.monotonic() < deadline:
         time.sleep(0.01)
     go.touch()
-    ended = [(p.communicate(timeout=30)[1], p.returncode) for p in started]
-    text = f.read_text()
-    done = text.count("ALPHA") + text.count("GAMMA")
-    if other_home:  # locks are per home: both edits, or the second is told
-        assert done == sum(code == 0 for _, code in ended) >= 1, (text, ended)
-    else:
-        assert text == "ALPHA\nbeta\nGAMMA\n", ended  # C074
+    ended = [p.communicate(timeout=30)[1] for p in started]
+    assert f.read_text() == "ALPHA\nbeta\nGAMMA\n", ended  # C074
 
 
 def test_a_change_from_outside_between_reading_and_writing_is_not_lost(
@@ -571,7 +569,10 @@ def test_devices_and_pipes_are_not_opened(tmp_path: Path, kind: str) -> None:
         with socket.socket(socket.AF_UNIX) as opened:
             opened.bind(str(path))
     actions: list[Any] = [file_read, lambda p: file_patch(p, "a", "b"), lambda p: file_write(p, "x")]
-    actions += [lambda p: file_write(p, "x", "append"), lambda p: expand_file_refs(f"{{{{file:{p}:1:1}}}}", p.parent)]
+    actions += [
+        lambda p: file_write(p, "x", "append"),
+        lambda p: expand_file_refs(f"{{{{file:{p}:1:1}}}}", p.parent),
+    ]
     begin = time.monotonic()
     for action in actions:
         with pytest.raises(ToolError, match="no ordinary file"):
@@ -608,11 +609,11 @@ def test_a_name_no_file_can_have_is_an_error_of_the_tool(tmp_path: Path, name: s
 
 
 BINARIES = [
-    (b"\x89PNG\r\n\x1a\n" + b"\0" * 100, "PNG image"), (b"\xff\xd8\xff\xe0" + os.urandom(100_000), "JPEG image"),
-    (b"PK\x03\x04" + os.urandom(100_000), "zip archive"), (b"\x1f\x8b\x08" + os.urandom(100), "gzip"), (b"%PDF-1.7\n%\xe2\xe3", "PDF"),
+    (b"\x89PNG\r\n\x1a\n" + b"\0" * 100, "PNG image"), (b"\xff\xd8\xff\xe0" + noise(100_000), "JPEG image"),
+    (b"PK\x03\x04" + noise(100_000), "zip archive"), (b"\x1f\x8b\x08" + noise(100), "gzip"), (b"%PDF-1.7\n%\xe2\xe3", "PDF"),
     (b"\x7fELF\x02\x01\x01\0", "ELF"), (b"SQLite format 3\0", "SQLite"), (b"RIFF\x10\0\0\0WEBPVP8 ", "WebP"), (b"MZ\x90\0\3", "Windows"),
-    (b"a\0b\0", "unknown"), (bytes(range(1, 9)) * 20, "unknown"), (b"BZh91AY&SY" + os.urandom(50), "bzip2"),
-    (b"\0" * 257 + b"ustar\0", "tar"), (b"\x28\xb5\x2f\xfd" + os.urandom(50), "Zstandard"), (b"ID3\x03\0\0\0" + b"\0" * 20, "MP3"),
+    (b"a\0b\0", "unknown"), (bytes(range(1, 9)) * 20, "unknown"), (b"BZh91AY&SY" + noise(50), "bzip2"),
+    (b"\0" * 257 + b"ustar\0", "tar"), (b"\x28\xb5\x2f\xfd" + noise(50), "Zstandard"), (b"ID3\x03\0\0\0" + b"\0" * 20, "MP3"),
 ]  # fmt: skip
 
 
@@ -797,7 +798,10 @@ MARKDOWN = (
         ("I use `<file_content>` tags.\n<file_content>\nbody\n</file_content>", "body\n"),
         ("<file_content>\nbody\n</file_content>\nThe `</file_content>` tag ends it.", "body\n"),
         ("<file_content>\nx\n</file_content>\ny\n</file_content>\n", "x\n</file_content>\ny\n"),
-        ("<file_content>\n<file_content>\nx\n</file_content>\n</file_content>\n", "<file_content>\nx\n</file_content>\n"),
+        (
+            "<file_content>\n<file_content>\nx\n</file_content>\n</file_content>\n",
+            "<file_content>\nx\n</file_content>\n",
+        ),
         ("<file_content>\nhalf", None),
         ("</file_content>\n<file_content>\nhalf", None),
         ("<file_content>\n</file_content>", None),

@@ -1,0 +1,121 @@
+"""Caps on money: a call is counted ahead at its dearest, and not made when it might cross one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ..errors import BudgetError, ConfigError
+from ..prompts import say
+from ..store.ledger import Ledger
+from .blocks import Usage
+
+FIRST_OUTPUT = 1000  # tokens that the first answer is taken to have; later the largest so far
+CAPPED_OUTPUT = (
+    8192  # tokens of an answer at most where a cap counts and the user set no max_tokens; all models take it
+)
+
+
+class Cap(Protocol):
+    """One limit in dollars."""
+
+    def left(self) -> float:
+        """What may still be spent."""
+
+    def reserve(self, amount: float) -> bool:
+        """Count a call ahead; False when it might cross the limit."""
+
+    def settle(self, cost: float | None, usage: Usage) -> None:
+        """The call is over and has cost this."""
+
+    def reason(self) -> str:
+        """Why no call can be made, with what was spent."""
+
+
+class Budget:
+    """The caps of a run. With none of them nothing is refused."""
+
+    def __init__(self, caps: Sequence[Cap] = ()) -> None:
+        self.caps = list(caps)
+        self.largest = 0  # tokens of the largest answer so far
+
+    def before(
+        self, model: str, price: tuple[float, ...] | None, input: int, max_tokens: int | None
+    ) -> int | None:
+        """Count a call ahead. Returns the most tokens its answer may have; None where no cap counts.
+
+        `price`: dollars per million tokens (input, output, cache read, cache write); `input`: tokens, estimated.
+        Raises BudgetError when the call might cross a cap, ConfigError when its price is unknown.
+        """
+        if not self.caps:
+            return max_tokens
+        if price is None:
+            raise ConfigError(say("price_needed", model=model))
+        if not any(price):
+            return max_tokens
+        into = input * max(price[0], price[3]) / 1e6
+        one = price[1] / 1e6
+        wanted = max_tokens or CAPPED_OUTPUT
+        tightest = min(self.caps, key=lambda cap: cap.left())
+        affordable = int((tightest.left() - into) / one) if one else wanted
+        if affordable < min(self.largest or FIRST_OUTPUT, wanted):
+            raise BudgetError(tightest.reason())
+        most = min(wanted, affordable)
+        for done, cap in enumerate(self.caps):
+            if not cap.reserve(into + most * one):
+                for taken in self.caps[:done]:
+                    taken.settle(0.0, Usage())
+                raise BudgetError(cap.reason())
+        return most
+
+    def after(self, usage: Usage, cost: float | None) -> None:
+        self.largest = max(self.largest, usage.output)
+        for cap in self.caps:
+            cap.settle(cost, usage)
+
+
+class TaskCap:
+    """Dollars of one task."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit, self._spent = limit, 0.0
+
+    def left(self) -> float:
+        return self._limit - self._spent
+
+    def reserve(self, amount: float) -> bool:
+        return amount <= self.left()
+
+    def settle(self, cost: float | None, usage: Usage) -> None:
+        self._spent += cost or 0.0
+
+    def reason(self) -> str:
+        return say("limit_cost", limit=self._limit, spent=self._spent)
+
+
+class DailyCap:
+    """Dollars a day, of all processes of this home."""
+
+    def __init__(self, ledger: Ledger, limit: float) -> None:
+        self._ledger, self._limit = ledger, limit
+        self._token: str | None = None
+
+    def left(self) -> float:
+        return self._limit - self._ledger.committed()
+
+    def reserve(self, amount: float) -> bool:
+        self._token = self._ledger.reserve(amount, self._limit)
+        return self._token is not None
+
+    def settle(self, cost: float | None, usage: Usage) -> None:
+        self._ledger.settle(self._token, cost, usage_record(usage))
+        self._token = None
+
+    def reason(self) -> str:
+        return say("limit_day", limit=self._limit, spent=self._ledger.today().cost)
+
+
+def usage_record(usage: Usage) -> Mapping[str, int]:
+    return {
+        "input": usage.input, "output": usage.output, "cache_read": usage.cache_read, "cache_write": usage.cache_write,
+    }  # fmt: skip

@@ -1,0 +1,137 @@
+"""The conversation as a journal's records tell it (the forms stand in journal.py). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+UNKNOWN = "interrupted, outcome unknown: the program ended while this ran; look before you do it again"
+_TEXT = {"text": "text", "thinking": "thinking", "redacted_thinking": "data", "refusal": "text"}
+
+
+@dataclass(eq=False)
+class Restored:
+    """A conversation as its records tell it. `unknown` are the calls whose outcome nobody knows."""
+
+    history: list[Any] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    key_info: str = ""
+    title: str = ""
+    unknown: list[str] = field(default_factory=list)
+
+
+def history_from(records: Sequence[dict[str, Any]]) -> Restored:
+    """Build the conversation again. Never fails on odd records: what has no sense is left out. No tool runs again.
+
+    Each call of a reply is answered: by the message behind it, by the result that was recorded when the tool had run,
+    or by the news that nobody knows its outcome.
+    """
+    out = Restored()
+    calls: list[str] = []  # that the newest reply made in its text
+    results: dict[str, Any] = {}  # since the newest reply
+    for record in records:
+        kind = record.get("type")
+        if kind == "message":
+            message = _message(record.get("message"))
+            if message:
+                answers, _ = _answers(out.history, calls, results, message)
+                _join(out.history, message, answers)
+                calls, results = [], {} if message["role"] == "assistant" else results
+        elif kind == "call":
+            calls.append(str(record.get("tool_use_id")))
+        elif kind == "result":
+            results[str(record.get("tool_use_id"))] = record.get("content")
+        elif kind == "clear":
+            out.history = []
+        elif kind == "cut" and isinstance(record.get("history"), list):
+            out.history = [m for m in map(_message, record["history"]) if m]
+        elif kind == "line" and isinstance(record.get("text"), str):
+            out.lines.append(record["text"])
+        elif kind == "note":
+            out.key_info = str(record.get("key_info") or "")
+    out.title = title_of(out.lines)
+    answers, out.unknown = _answers(out.history, calls, results, None)
+    if answers:
+        out.history.append({"role": "user", "content": answers})
+    return out
+
+
+def _message(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, dict) or value.get("role") not in ("user", "assistant"):
+        return None
+    content = value.get("content")
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    blocks = [b for b in map(_block, content) if b] if isinstance(content, list) else []
+    return {**value, "content": blocks} if blocks else None
+
+
+def _block(block: Any) -> dict[str, Any] | None:
+    """A block as blocks.py describes it, however it was edited; None when nothing can be made of it."""
+    if not isinstance(block, dict) or not isinstance(kind := block.get("type"), str):
+        return None
+    if not isinstance(block.get(_TEXT.get(kind, "type")), str):
+        return None
+    if kind == "tool_use" and not isinstance(block.get("input"), dict):
+        block = {**block, "input": None, "incomplete": True, "input_raw": str(block.get("input_raw") or "")}
+    if kind == "tool_use":
+        block = {**block, "id": str(block.get("id") or ""), "name": str(block.get("name") or "")}
+    if kind == "tool_result":
+        block = {**block, "content": _result_content(block.get("content"))}
+    return block
+
+
+def _result_content(content: Any) -> Any:
+    if isinstance(content, str | list):
+        return content
+    return "" if content is None else json.dumps(content, ensure_ascii=False)
+
+
+def _join(history: list[dict[str, Any]], message: dict[str, Any], answers: list[dict[str, Any]]) -> None:
+    if answers and message["role"] == "user":
+        message = {**message, "content": [*answers, *message["content"]]}
+    elif answers:
+        history.append({"role": "user", "content": answers})
+    history.append(message)
+
+
+def _answers(
+    history: list[dict[str, Any]], calls: list[str], results: dict[str, Any], coming: dict[str, Any] | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """(answers to the calls of the newest reply that `coming`, the message behind it, does not carry; the ids of those
+    whose outcome nobody knows)."""
+    last = history[-1] if history else None
+    if last is None or last["role"] != "assistant":
+        return [], []
+    behind = coming["content"] if coming and coming["role"] == "user" else []
+    native = [b["id"] for b in last["content"] if b["type"] == "tool_use"]
+    if native:
+        carried = {str(b.get("tool_use_id")) for b in behind if b["type"] == "tool_result"}
+        ids = [id for id in native if id not in carried]
+    else:
+        carried_as_text = any(b["type"] == "text" and "<tool_result>" in b["text"] for b in behind)
+        ids = [] if carried_as_text else calls
+    answers: list[dict[str, Any]] = []
+    for id in ids:
+        answers += _answer(id, results.get(id, UNKNOWN), bool(native), id in results)
+    return answers, [id for id in ids if id not in results]
+
+
+def _answer(id: str, content: Any, native: bool, known: bool) -> list[dict[str, Any]]:
+    content = _result_content(content)
+    if native:
+        answer = {"type": "tool_result", "tool_use_id": id, "content": content}
+        return [answer if known else {**answer, "is_error": True}]
+    parts = [b for b in map(_block, content) if b] if isinstance(content, list) else []
+    if parts:
+        content = "\n".join(b["text"] for b in parts if b["type"] == "text")
+    images = [b for b in parts if b["type"] == "image"]
+    return [{"type": "text", "text": f"<tool_result>\n{content}\n</tool_result>"}, *images]
+
+
+def _title(lines: Iterable[Any]) -> str:
+    """The first request, in at most 80 characters."""
+    first = next((line for line in lines if isinstance(line, str) and line.startswith("[USER]")), "")
+    return first.removeprefix("[USER]:").strip()[:80]
