@@ -175,7 +175,11 @@ class GenericAgent:
             session.budget = self._budget
             session.spent = self._spent
         client.backend.record = self._record
-        client.backend.notice = lambda text: self._emit({"kind": "retry", "text": text})
+        client.backend.notice = self._notice
+
+    def _notice(self, text: str, seconds: float = 0.0) -> None:
+        """One line for the user; `seconds`: how long it takes until the next try."""
+        self._emit({"kind": "retry", "text": text, "seconds": seconds})
 
     def _spent(self, used: blocks.Usage, cost: float | None) -> None:
         turn = self._turn_meters.setdefault(self.handler.current_turn if self.handler else 0, usage.Meter())
@@ -442,6 +446,7 @@ class GenericAgent:
             "status": status, "result": result, "question": question, "error": error,
             "answer": untagged(data) if result == "CURRENT_TASK_DONE" and isinstance(data, str) else "",
             "files_changed": handler.files_changed,
+            "answered_by": self.client.backend.answered_by if hasattr(self.client.backend, "members") else None,
         }  # fmt: skip
         self._record({
             "type": "task", "event": "end", "status": status, "usage": self.task_meter.as_dict(),

@@ -85,7 +85,7 @@ class BaseSession:
     """A conversation with one model. `cfg` is a mapping of the keys in docs/CONFIG.md, or a config.Model.
 
     `record` is called with every change of the history (see store/journal.py for the forms), `notice` with one line
-    for the user (a retry, a model switch), `spent` with the usage and cost of every answered call.
+    for the user (a retry, a model switch) and the seconds until the next try, `spent` with the usage and cost of every answered call.
     """
 
     kind = ""
@@ -106,7 +106,7 @@ class BaseSession:
         self.history: list[Message] = []
         self.abort = Abort()
         self.record: Callable[[dict[str, Any]], None] = lambda record: None
-        self.notice: Callable[[str], None] = _log.info
+        self.notice: Callable[..., None] = lambda text, seconds=0.0: _log.info(text)
         self.budget = Budget()
         self.spent: Callable[[Usage, float | None], None] = lambda usage, cost: None
         self.prices: Mapping[str, Any] = {}
@@ -255,10 +255,12 @@ class BaseSession:
                     yield piece
                 if answer.outcome == "ok":
                     self.answered_by = answer.model or self.model.model
+                    _log.info("%s answered", self.answered_by)
                     return answer
                 error = answer.error or LLMError("the answer broke off before its end", retryable=True)
             except LLMError as failed:
                 error = failed
+            error = _without_key(error, self.model)
             self.abort.check()
             if (
                 not error.retryable
@@ -272,9 +274,8 @@ class BaseSession:
                 yield "\n\n" + say("dropped") + "\n\n"
             else:
                 attempt += 1
-            self.notice(
-                say("retry", why=error, seconds=f"{delay:.1f}", attempt=attempt, of=self.model.max_retries)
-            )
+            why = say("retry", why=error, seconds=f"{delay:.1f}", attempt=attempt, of=self.model.max_retries)
+            self.notice(why, delay)
             self.abort.wait(delay)
             self.abort.check()
 
@@ -363,6 +364,18 @@ class BaseSession:
         return body.finish()
 
 
+def _without_key(error: LLMError, model: config.Model) -> LLMError:
+    """The same error; providers like to repeat a key that they refuse, and errors are shown and written down."""
+    try:
+        key = model.resolve_key()
+    except ConfigError:
+        return error
+    if len(key) >= 6 and key in error.message:
+        error.message = error.message.replace(key, "[the key]")
+        error.args = (error.message,)
+    return error
+
+
 def _used(body: Body, expected: int) -> Usage | None:
     """The tokens of a call as the provider counted them, estimated where it did not; None when nothing came."""
     if not body.progress:
@@ -446,7 +459,7 @@ class MixinSession(BaseSession):
             except StopIteration as end:
                 if index != self._current:
                     self._current, self._since = index, self._clock()
-                self.answered_by, self.model = member.answered_by, _as_seen(self.model, member.model)
+                self.answered_by, self.model = member.name, _as_seen(self.model, member.model)
                 answer: Answer = end.value
                 return answer
             except LLMError as error:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from .. import __version__
+from .. import __version__, paths
 from ..errors import GAError, UsageError
 from ..safety.term import clean, one_line
+from .log import start_log
 
 if TYPE_CHECKING:
     from agentmain import GenericAgent, Options
@@ -183,6 +184,7 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
     if label and one_shot:  # the chat says it on its first screen
         sys.stderr.write(f"{label}\n")
     agent = GenericAgent(_options(args, label))
+    start_log(paths.logs(), agent.config.secrets)
     if args.llm_no:
         agent.next_llm(args.llm_no)
     agent.verbose = args.verbose or not one_shot

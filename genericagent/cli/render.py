@@ -272,6 +272,7 @@ class View:
         self._expect_header = self._over = False
         self._said = ""  # the newest paragraph of the model
         self._since = self._clock()
+        self._until = 0.0  # when the next try begins
 
     def feed(self, item: Mapping[str, Any]) -> list[Piece]:
         if event := item.get("event"):
@@ -286,6 +287,8 @@ class View:
         seconds = int(self._clock() - self._since)
         if self._over:
             return "", ""
+        if (left := self._until - self._clock()) > 0:
+            return self.texts["retrying"].format(seconds=int(left) + 1), ""
         tool, reader = self._tool, self._reader  # the other thread may replace them
         if tool:
             about = f"{tool.line.text} {one_line(tool.line.note, 40)}".rstrip()
@@ -326,7 +329,10 @@ class View:
             return pieces
         if kind == "tool_done" and self._tool:
             return self._tool_done(self._tool, bool(event.get("ok")), clean(str(event.get("result") or "")))
-        return [Piece("notice", one_line(str(event.get("text")), 300))] if kind == "retry" else []
+        if kind == "retry":
+            self._until = self._clock() + float(event.get("seconds") or 0)
+            return [Piece("notice", one_line(str(event.get("text")), 300))]
+        return []
 
     def _tool_done(self, tool: ToolOutput, ok: bool, result: str) -> list[Piece]:
         seconds = int(self._clock() - self._since)
@@ -395,6 +401,8 @@ def usage_line(texts: Mapping[str, str], item: Mapping[str, Any]) -> str:
         parts.append(texts["cached"].format(percent=round(100 * cached / max(tokens_in, cached))))
     if (cost := item.get("cost")) is not None:
         parts.append(f"${cost:.4f}" if cost < 1 else f"${cost:.2f}")
+    if name := item.get("answered_by"):
+        parts.append(texts["by"].format(name=one_line(str(name), 40)))
     return " · ".join(parts)
 
 

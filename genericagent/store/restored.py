@@ -68,11 +68,13 @@ def _message(value: Any) -> dict[str, Any] | None:
     return {**value, "content": blocks} if blocks else None
 
 
-def _block(block: Any) -> dict[str, Any] | None:
+def _block(value: Any) -> dict[str, Any] | None:
     """A block as blocks.py describes it, however it was edited; None when nothing can be made of it."""
-    if not isinstance(block, dict) or not isinstance(kind := block.get("type"), str):
+    if not isinstance(value, dict):
         return None
-    if not isinstance(block.get(_TEXT.get(kind, "type")), str):
+    block: dict[str, Any] = value
+    kind = block.get("type")
+    if not isinstance(kind, str) or not isinstance(block.get(_TEXT.get(kind, "type")), str):
         return None
     if kind == "tool_use" and not isinstance(block.get("input"), dict):
         block = {**block, "input": None, "incomplete": True, "input_raw": str(block.get("input_raw") or "")}
@@ -109,7 +111,8 @@ def _answers(
     native = [b["id"] for b in last["content"] if b["type"] == "tool_use"]
     if native:
         carried = {str(b.get("tool_use_id")) for b in behind if b["type"] == "tool_result"}
-        ids = [id for id in native if id not in carried]
+        # one without a fitting id belongs to one of these calls: which, the request's preparation finds out
+        ids = [id for id in native if id not in carried] if carried <= set(native) else []
     else:
         carried_as_text = any(b["type"] == "text" and "<tool_result>" in b["text"] for b in behind)
         ids = [] if carried_as_text else calls
@@ -131,7 +134,7 @@ def _answer(id: str, content: Any, native: bool, known: bool) -> list[dict[str, 
     return [{"type": "text", "text": f"<tool_result>\n{content}\n</tool_result>"}, *images]
 
 
-def _title(lines: Iterable[Any]) -> str:
+def title_of(lines: Iterable[Any]) -> str:
     """The first request, in at most 80 characters."""
     first = next((line for line in lines if isinstance(line, str) and line.startswith("[USER]")), "")
     return first.removeprefix("[USER]:").strip()[:80]

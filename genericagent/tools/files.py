@@ -11,7 +11,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TextIO
@@ -67,17 +67,28 @@ class Text:
         """Bytes of the file's own text. Raises UnicodeEncodeError."""
         return text.encode(self.encoding.name, _errors(self.encoding.name))
 
-    def encode_new(self, text: str) -> bytes:
-        """Bytes of what is added to it. Raises ToolError when the encoding lacks a character, or is not certain."""
+    def encode_new(self, text: str, replaced: str = "") -> bytes:
+        """Bytes of what is added to it, in the place of `replaced`.
+
+        Raises ToolError when the encoding lacks a character, or is not certain and the character was not there before.
+        """
         name = self.encoding.name
         try:
             data = self.encode(text)
+            lost = (
+                next((c for c in set(text) if self.encode(c).decode(name) != c), None)
+                if name != "utf-8"
+                else None
+            )
         except UnicodeEncodeError as error:
-            char = text[error.start]
+            lost = text[error.start]
+        if (
+            lost is not None
+        ):  # some codecs put a similar character in its place: a yen sign becomes a backslash
             raise ToolError(
-                f"{self.path} is in {name}, which has no {char!r} (U+{ord(char):04X}); nothing was changed"
-            ) from None
-        if not self.encoding.sure and not text.isascii():
+                f"{self.path} is in {name}, which has no {lost!r} (U+{ord(lost):04X}); nothing was changed"
+            )
+        if not self.encoding.sure and any(c > "\x7f" for c in set(text) - set(replaced)):
             raise ToolError(
                 f"the encoding of {self.path} could not be told for certain ({name}?), so only ASCII can be added to it; "
                 f"nothing was changed"
@@ -154,8 +165,8 @@ def detect(raw: bytes) -> Encoding:
     if raw.isascii():
         return Encoding("utf-8")
     text = raw.decode("utf-8", "surrogateescape")
-    broken = len(re.findall("[\udc80-\udcff]", text))
-    whole = len(re.findall("[\x80-\ud7ff\ue000-\U0010ffff]", text))
+    broken = sum(len(run) for run in re.findall("[\udc80-\udcff]+", text))
+    whole = sum(len(run) for run in re.findall("[\x80-\ud7ff\ue000-\U0010ffff]+", text)) if broken else 0
     if whole >= broken * 4:
         return Encoding("utf-8")
     sample = _foreign_part(raw)
@@ -201,8 +212,10 @@ def _everyday(raw: bytes, script: _Script) -> float:
 def _weight(char: str, script: _Script) -> float:
     if "\udc80" <= char <= "\udcff":
         return -2.0
-    if char in script.common or "\u3041" <= char <= "\u30fe" and script.common is not _SCRIPTS[4].common:
+    if char in script.common:
         return 1.0
+    if "\u3041" <= char <= "\u30fe":  # all these encodings have kana, few but Japanese texts
+        return 1.0 if "日" in script.common and "気" in script.common else 0.2
     if "\u3000" <= char <= "\u303f" or "\uff00" <= char <= "\uff60" or char in "“”‘’—…·、。「」":
         return 0.6
     if not ("\u4e00" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7a3" or char > "\uffff"):
@@ -223,7 +236,7 @@ def _western(raw: bytes) -> Encoding:
     text = raw.decode(name, "surrogateescape")
     foreign = [c for c in text if c > "\x7f"]
     odd = sum(c not in _WESTERN for c in foreign)
-    runs = sum(len(run) for run in re.findall("[\xc0-\xff]{3,}", text))
+    runs = sum(len(run) for run in re.findall("[\xc0-\xff]{3,}|[^\x00-\x7f]{4,}", text))
     return Encoding(name, sure=odd + runs < len(foreign) * 0.3)
 
 
@@ -381,14 +394,14 @@ def file_read(
 def _detect_part(sniff: bytes, file: IO[bytes]) -> Encoding:
     """The encoding of a file by its first part that is not ASCII (looked for in a bounded part of it)."""
     part = sniff + file.read(PIECE)
-    seen = len(part)
+    seen, first = len(part), True
     while part.isascii() and seen < COUNT_AT_MOST // 4 and (more := file.read(PIECE)):
         part = part[part.rfind(b"\n") + 1 :][-SNIFF:] + more
-        seen += len(more)
+        seen, first = seen + len(more), False
     if not part.isascii() and len(part) >= PIECE:
         part += file.read(SAMPLE)
         part = part[: part.rfind(b"\n") + 1] or part
-    return detect(part)
+    return detect(part if first else b"\n" + part)  # no mark but at the begin of the file
 
 
 def _fitted(header: str, lines: Sequence[_Line], numbers: bool, limit: int) -> str:
@@ -617,7 +630,7 @@ def _patched(file: Text, old: str, new: str) -> tuple[bytes, int]:
         raise ToolError(f"{file.path}: its encoding could not be told for certain; nothing was changed")
     wanted = _with_breaks(file, text[begin:end], old, new)
     line = len(_LINE_BREAK.findall(text, 0, begin)) + 1
-    return file.raw[:head] + file.encode_new(wanted) + file.raw[head + found :], line
+    return file.raw[:head] + file.encode_new(wanted, text[begin:end]) + file.raw[head + found :], line
 
 
 def _with_breaks(file: Text, found: str, old: str, new: str) -> str:
@@ -692,6 +705,7 @@ _TWINS = dict(zip(
     _DASHES, "-") | dict.fromkeys(_NOTHING, "") | {"\t": " ", "\r": "\n"}  # fmt: skip
 
 
+@cache
 def _fold(char: str) -> str:
     """What the character looks like, in plain characters."""
     if char in _TWINS:
@@ -729,9 +743,12 @@ def _unfolded(text: str, at: int) -> int:
     """The place in `text` of place `at` in its folded form."""
     shift = 0
     for odd in _ODD.finditer(text):
+        width = len(_fold(odd[0]))
         if odd.start() + shift >= at:
             break
-        shift += len(_fold(odd[0])) - 1
+        if odd.start() + shift + width > at:
+            return odd.start()  # in the middle of what the character looks like
+        shift += width - 1
     return at - shift
 
 
@@ -759,6 +776,8 @@ def _differences(text: str, at: int, old: str) -> Iterator[tuple[int, str, str]]
             a, b = "".join(map(_fold, there)), "".join(map(_fold, given))
         yield place, there, given
         at, i = at + len(there), i + len(given)
+    if i < len(old):
+        yield at, "", old[i:]
 
 
 def _named(chars: str) -> str:

@@ -400,3 +400,18 @@ def test_a_renderers_fault_loses_the_text(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("genericagent.cli.render._rich", broken)
     assert Painter().paint([Piece("md", "kept")], 80) == "kept\n"
+
+
+def test_the_wait_for_the_next_try_is_counted_down() -> None:  # C005
+    now = [100.0]
+    view = View(TEXTS, clock=lambda: now[0])
+    play([event("turn"), event("retry", text="busy", seconds=7.5)], view)
+    assert view.live()[0] == "trying again in 8 s"
+    now[0] += 5
+    assert view.live()[0] == "trying again in 3 s"
+    now[0] += 5
+    assert "waiting" in view.live()[0]
+
+
+def test_the_model_that_answered_is_named_when_it_is_not_the_first() -> None:  # C016
+    assert "by B" in plain(play([*turn("hello"), {**DONE, "answered_by": "B"}]))

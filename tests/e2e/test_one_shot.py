@@ -384,3 +384,17 @@ def test_control_codes_of_a_model_reach_files_but_no_terminal(play: Any) -> None
 def test_the_reply_with_an_unknown_status_is_an_error(play: Any) -> None:
     done, _ = play([Reply(status=200, body=b"<html>login</html>", content_type="text/html")] * 4, "-p", "hi")
     assert done.returncode == 1 and "web page" in one_line(done)
+
+
+def test_a_key_that_the_provider_repeats_is_written_nowhere(
+    play: Any, run_ga: Any, ga_home: Path
+) -> None:  # C149
+    reply = fail(401, "Incorrect API key provided: key-for-test. Mind the dash.")
+    for args in (["--task", "job", "--input", "hi"], ["-p", "hi"], ["-p", "hi", "--output-format", "json"]):
+        done, _ = play([reply], *args)
+        assert done.returncode == 1 and "Incorrect API key" in done.stdout + done.stderr
+        assert "key-for-test" not in done.stdout + done.stderr
+    files = [f for f in ga_home.rglob("*") if f.is_file()]
+    assert "ga.log" in [f.name for f in files]
+    assert [f for f in files if b"key-for-test" in f.read_bytes()] == []
+    assert [f for f in files if f.suffix in (".jsonl", ".log") and f.stat().st_mode & 0o077] == []

@@ -56,7 +56,7 @@ def session(server: ScriptedServer, kind: str = "native_claude", **settings: Any
     made = SESSIONS[kind](cfg, rng=lambda: 0.0)
     made.abort = Quiet()
     made.notes = []  # type: ignore[attr-defined]
-    made.notice = made.notes.append  # type: ignore[attr-defined]
+    made.notice = lambda text, seconds=0: made.notes.append(text)  # type: ignore[attr-defined]
     return made
 
 
@@ -421,7 +421,7 @@ def mixin(*members: BaseSession, clock: Callable[[], float] = time.monotonic) ->
     for member in members:
         member.abort = made.abort
     made.notes = []  # type: ignore[attr-defined]
-    made.notice = made.notes.append  # type: ignore[attr-defined]
+    made.notice = lambda text, seconds=0: made.notes.append(text)  # type: ignore[attr-defined]
     return made
 
 

@@ -42,6 +42,9 @@ def texts(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
     if draw(st.booleans()):
         ends = [ends[0]] * len(lines)
     ends[-1] = draw(st.sampled_from(["", ends[-1]]))
+    for i in range(1, len(lines)):
+        if not lines[i] and ends[i - 1] == "\r" and ends[i] == "\n":
+            ends[i - 1] = "\r\n"  # else the two would be one line break
     return encoding, lines, ends
 
 
@@ -60,11 +63,6 @@ def in_file(data: bytes) -> Path:
     return path
 
 
-def same_line_break(a: str, b: str) -> bool:
-    """Whether a line end and what follows would melt into one: \\r and \\n of two lines."""
-    return a.endswith("\r") and b.startswith("\n")
-
-
 @quick
 @given(texts(), st.data())
 def test_patching_one_piece_changes_that_piece_and_no_other_byte(
@@ -73,7 +71,7 @@ def test_patching_one_piece_changes_that_piece_and_no_other_byte(
     encoding, lines, ends = text  # C061 C062 C064 C065
     at = data.draw(st.integers(0, len(lines) - 1))
     lines[at] = lines[at] + "@NEEDLE@"
-    cut = data.draw(st.integers(0, len(lines[at]) - 1))
+    cut = data.draw(st.integers(0, lines[at].index("@")))
     new = data.draw(st.sampled_from([*ASCII, *WORDS.get(encoding, ANY)]))
     before = raw(encoding, joined(lines, ends))
     path = in_file(before)
@@ -95,8 +93,6 @@ def test_lines_around_the_change_inside_a_piece_keep_their_ends(
     changed = [*lines[:at], lines[at] + " changed", *lines[at + 1 :]]
     sep = data.draw(st.sampled_from(["\n", "\r\n"]))
     path = in_file(raw(encoding, joined(lines, ends)))
-    if any(same_line_break(a, b) for a, b in zip(ends, lines[1:], strict=False)):
-        return
     file_patch(path, sep.join(lines[first : last + 1]), sep.join(changed[first : last + 1]))
     assert path.read_bytes() == raw(encoding, joined(changed, ends))
 

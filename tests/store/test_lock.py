@@ -1,0 +1,167 @@
+"""A lock belongs to one holder, ends with it however it ends, and says who that is."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genericagent.store import lock as module
+from genericagent.store.lock import FileLock
+
+ROOT = Path(__file__).resolve().parents[2]
+posix = pytest.mark.skipif(os.name != "posix", reason="POSIX locks and signals")
+HOLD = """
+import sys
+from pathlib import Path
+from genericagent.store.lock import FileLock
+lock = FileLock(Path(sys.argv[1]))
+print(lock.acquire(), flush=True)
+sys.stdin.readline()
+lock.release()
+print("released", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the lock."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    with process:
+        assert process.stdout is not None and process.stdout.readline() == "True\n"
+        yield process
+        process.kill()
+
+
+def test_another_process_is_kept_out_and_the_holder_named(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "x.lock"
+    with holder(path) as process:
+        mine = FileLock(path)
+        assert mine.acquire() is False and mine.acquire() is False
+        found = mine.holder()
+        assert found is not None and found["pid"] == process.pid and isinstance(found["started"], float)
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "released\n"
+        assert mine.holder() is None  # nobody has it: nobody is named
+        assert mine.acquire() is True
+        assert (mine.holder() or {})["pid"] == os.getpid()
+        mine.release()
+
+
+@posix
+def test_kill_9_gives_the_lock_back(tmp_path: Path) -> None:
+    with holder(tmp_path / "x.lock") as process:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        mine = FileLock(tmp_path / "x.lock")
+        assert mine.acquire() is True
+        assert json.loads((tmp_path / "x.lock").read_text())["pid"] == os.getpid()
+        mine.release()
+
+
+def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    first, second = FileLock(tmp_path / "x.lock"), FileLock(tmp_path / "x.lock")
+    assert first.acquire() and first.acquire()
+    assert not second.acquire()
+    first.release()
+    first.release()
+    assert second.acquire()
+    second.release()
+
+
+def _add(path: str, times: int) -> None:
+    for _ in range(times):
+        with FileLock(Path(path).with_suffix(".lock")):
+            Path(path).write_text(str(int(Path(path).read_text()) + 1))
+
+
+def test_waiting_for_the_lock_loses_no_update(tmp_path: Path) -> None:
+    counter = tmp_path / "counter.txt"
+    counter.write_text("0")
+    spawn = multiprocessing.get_context("spawn")
+    workers: list[Any] = [spawn.Process(target=_add, args=(str(counter), 100)) for _ in range(2)]
+    workers += [threading.Thread(target=_add, args=(str(counter), 100)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert counter.read_text() == "500"
+
+
+@posix
+def test_a_child_that_is_being_started_does_not_keep_the_lock(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "x.lock")
+    assert lock.acquire()
+    assert lock._fd is not None
+    copy = os.dup(lock._fd)  # what a fork has until its exec
+    lock.release()
+    again = FileLock(tmp_path / "x.lock")
+    assert again.acquire()
+    again.release()
+    os.close(copy)
+
+
+@posix
+def test_a_started_program_does_not_inherit_the_lock(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "x.lock") as lock:
+        assert lock._fd is not None and not os.get_inheritable(lock._fd)
+
+
+@posix
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
+def test_a_file_system_without_locks_is_an_error_and_not_a_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fails(fd: int, how: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    before = len(os.listdir("/dev/fd")) if Path("/dev/fd").exists() else 0  # noqa: PTH208
+    monkeypatch.setattr(module.fcntl, "flock", fails)
+    lock = FileLock(tmp_path / "x.lock")
+    with pytest.raises(OSError, match=os.strerror(code)):
+        lock.acquire()
+    with pytest.raises(OSError, match=os.strerror(code)), lock:
+        pytest.fail("nobody may go on without the lock")
+    after = len(os.listdir("/dev/fd")) if Path("/dev/fd").exists() else 0  # noqa: PTH208
+    assert after == before
+
+
+def test_a_full_disk_takes_the_name_not_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    first, second = FileLock(tmp_path / "x.lock"), FileLock(tmp_path / "x.lock")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        assert first.acquire()
+        assert not second.acquire() and second.holder() is None
+    first.release()
+    assert second.acquire()
+    second.release()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"{half", b"[1]", b"\xff\xfe", b"7"])
+def test_whatever_stands_in_a_lock_file_it_can_be_taken(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.lock"
+    path.write_bytes(content)
+    lock = FileLock(path)
+    assert lock.holder() is None
+    assert lock.acquire() and (lock.holder() or {})["pid"] == os.getpid()
+    lock.release()
+    assert FileLock(tmp_path / "missing.lock").holder() is None
