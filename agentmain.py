@@ -176,6 +176,18 @@ class GenericAgent:
             session.spent = self._spent
         client.backend.record = self._record
         client.backend.notice = self._notice
+        client.backend.save = self._save
+
+    def _save(self, text: str) -> str:
+        """Keep a tool result that a cut shortens, for the model to read again; returns its path."""
+        import hashlib
+
+        name = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
+        path = paths.temp() / "_output" / f"result-{name}.txt"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic.write_text(path, text)
+        return str(path)
 
     def _notice(self, text: str, seconds: float = 0.0) -> None:
         """One line for the user; `seconds`: how long it takes until the next try."""
@@ -339,7 +351,7 @@ class GenericAgent:
         except GAError as error:
             end["error"] = str(error)
         except Exception as error:
-            end["error"] = f"bug: {type(error).__name__}: {error}"
+            end["error"] = f"bug: {type(error).__name__}: {error} (traceback in {paths.logs() / 'ga.log'})"
             import logging
 
             logging.getLogger("genericagent").exception("a task failed with a bug")

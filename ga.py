@@ -24,6 +24,7 @@ from genericagent.tools import files, images
 from genericagent.tools.arguments import check_arguments
 from genericagent.tools.code_run import child_env, clean_spool, code_run
 from genericagent.tools.files import file_patch, file_read
+from genericagent.tools.reply_content import extract_content, last_code_block
 from genericagent.tools.text import smart_format
 
 __all__ = [
@@ -121,7 +122,7 @@ class GenericAgentHandler(BaseHandler):
 
     def do_code_run(self, args: dict[str, Any], response: Any) -> Outcome:
         kind = args.get("type") or "python"
-        script = args.get("script") or files.last_code_block(response.content, _block_names(kind))
+        script = args.get("script") or last_code_block(response.content, _block_names(kind))
         if not script:
             return self._refused(args, say("no_script"))
         if args.get("inline_eval") and kind == "python":
@@ -166,7 +167,7 @@ class GenericAgentHandler(BaseHandler):
     def do_file_write(self, args: dict[str, Any], response: Any) -> StepOutcome:
         content = args.get("content")
         if content is None:
-            content = files.extract_content(response.content)
+            content = extract_content(response.content)
         if content is None:
             return self._refused(args, say("no_content"))
         path = self._path(args["path"])
@@ -364,7 +365,10 @@ class GenericAgentHandler(BaseHandler):
             raise LoopExit("LLM_FAILED", say("bad_replies", count=self._bad_replies, kind=say(kind)))
 
     def _path(self, given: str) -> Path:
-        path = Path(given).expanduser()
+        try:
+            path = Path(given).expanduser()
+        except RuntimeError:  # ~somebody who has no home here: a name like any other
+            path = Path(given)
         return path if path.is_absolute() else self.cwd / path
 
     def _changed(self, path: Path, how: str) -> None:

@@ -36,6 +36,10 @@ from genericagent.llm.transport import Stream, Transport
 from genericagent.prompts import prompt, say
 
 WIRES: dict[str, ModuleType] = {"anthropic": anthropic, "chat": chat, "responses": responses}
+WRITE_PRICES = {
+    "anthropic": 1.25
+}  # of an input token that goes into the cache; elsewhere that costs nothing more
+MARGIN = 0.97  # of the context window: the estimate of a new message is only an estimate
 MAX_REDUCTIONS = 3  # how often a refused request is made smaller
 MAX_PAUSES = 5  # how often a `pause_turn` answer is sent back to go on
 OPTIONS = (  # settings that a wire module puts into the request when they are set
@@ -109,6 +113,7 @@ class BaseSession:
         self.notice: Callable[..., None] = lambda text, seconds=0.0: _log.info(text)
         self.budget = Budget()
         self.spent: Callable[[Usage, float | None], None] = lambda usage, cost: None
+        self.save: history.Save | None = None  # where a cut puts what it shortens
         self.prices: Mapping[str, Any] = {}
         self.checkpoint = 0  # index into history: what lies before it goes first when a cut is due
         self.cuts = 0
@@ -180,13 +185,18 @@ class BaseSession:
     ) -> None:
         """Cut the history when the next request would be larger than what is cheapest, or than the context window."""
         fixed = self._fixed(system, tools, tail)
-        shorter = self._cut([*self.history, *coming], int(self.context_win / self._correction), fixed)
+        shorter = self._cut(
+            [*self.history, *coming], int(MARGIN * self.context_win / self._correction), fixed
+        )
         if shorter is not None:
             self._replace(shorter[: len(shorter) - len(coming)])
 
     def _cut(self, messages: list[Message], window: int, fixed: int) -> list[Message] | None:
         prefix = self.model.trim_keep_prefix
-        return history.cut(messages, window, fixed=fixed, keep_prefix=prefix, checkpoint=self.checkpoint)
+        price = WRITE_PRICES.get(self.model.api, 1.0)
+        return history.cut(
+            messages, window, fixed=fixed, keep_prefix=prefix, checkpoint=self.checkpoint, write_price=price, save=self.save
+        )  # fmt: skip
 
     def _replace(self, messages: list[Message]) -> None:
         self.reset(messages)

@@ -23,6 +23,7 @@ EVENTS, EVENT_CHARS = 40_000, 50  # 2 MB of text
 STREAM_RUNS = 3
 OUTPUTS, OUTPUT_RUNS = 10, 5
 MEMORY_TURNS = 60
+LONG_TURNS, LONG_FROM = 500, 50
 
 
 def start() -> list[Row]:
@@ -37,7 +38,6 @@ def start() -> list[Row]:
     return [Row("process start → first model request", statistics.median(warm), "s", 0.18, note)]
 
 
-# bpe_openai takes 130 MB, and a child's ru_maxrss begins with the size of the process it was forked from.
 _COUNT = """import bpe_openai, json, sys
 encoding = bpe_openai.get_encoding("o200k_base")
 print(json.dumps({k: len(encoding.encode_ordinary(v)) for k, v in json.load(sys.stdin).items()}))"""
@@ -122,21 +122,74 @@ def output() -> list[Row]:
     return [Row("CPU of a 1 MB tool output", cost, "ms CPU", 15, note)]
 
 
+class Watched:
+    """The memory of the running program, from proc(5). (A child's ru_maxrss begins with the size of its parent.)"""
+
+    pid = 0
+
+    def started(self, pid: int) -> None:
+        self.pid = pid
+
+    def megabytes(self, field: str) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split(f"{field}:")[1].split()[0]) * 1024 / 1e6
+
+
 def memory() -> list[Row]:
     """Peak resident size of a task of 60 turns, each with a paragraph, a tool call and 5 KB of output."""
     said = "<summary>turn {n}: looked at the next part</summary>\n" + "I look at the next part of it. " * 10
 
+    process, peak = Watched(), 0.0
+
     def script(body: dict[str, Any], n: int) -> Reply:
+        nonlocal peak
         if n == MEMORY_TURNS - 1:
+            peak = process.megabytes("VmHWM")
             return say("done")
         reply = call("code_run", type="bash", script=f"seq {n * 1000} {n * 1000 + 999}")
         reply.text = said.format(n=n)
         return reply
 
-    run = run_task(script, "Go through all of it.", "--max-turns", str(MEMORY_TURNS + 5))
+    run = run_task(
+        script, "Go through all of it.", "--max-turns", str(MEMORY_TURNS + 5), started=process.started
+    )
     if len(run.requests) != MEMORY_TURNS:
         raise SystemExit(f"{len(run.requests)} turns instead of {MEMORY_TURNS}")
-    return [Row(f"peak memory of a {MEMORY_TURNS}-turn task", run.peak, "MB", 45, "ru_maxrss")]
+    note = "VmHWM of the process at its last request"
+    return [Row(f"peak memory of a {MEMORY_TURNS}-turn task", peak, "MB", 45, note)]
+
+
+def long() -> list[Row]:
+    """How much a task of 500 turns grows after its 50th."""
+    process, sizes = Watched(), dict[int, float]()
+
+    def script(body: dict[str, Any], n: int) -> Reply:
+        if n in (LONG_FROM, LONG_TURNS - 1):
+            sizes[n] = process.megabytes("VmRSS")
+        if n == LONG_TURNS - 1:
+            return say("done")
+        reply = call("code_run", type="bash", script=f"seq {n * 1000} {n * 1000 + 999}")
+        reply.text = f"<summary>turn {n}: looked at the next part</summary>\nI look at it."
+        return reply
+
+    run = run_task(
+        script, "Go through all of it.", "--max-turns", str(LONG_TURNS + 5), started=process.started
+    )
+    if len(run.requests) != LONG_TURNS:
+        raise SystemExit(f"{len(run.requests)} turns instead of {LONG_TURNS}")
+    grown = sizes[LONG_TURNS - 1] - sizes[LONG_FROM]
+    note = (
+        f"resident size {sizes[LONG_FROM]:.1f} MB at turn {LONG_FROM}, {sizes[LONG_TURNS - 1]:.1f} at the end"
+    )
+    return [
+        Row(
+            f"growth of a {LONG_TURNS}-turn task",
+            grown,
+            "MB",
+            10,
+            f"{note}; {run.seconds / LONG_TURNS * 1000:.0f} ms a turn",
+        )
+    ]
 
 
 def install() -> list[Row]:
@@ -176,5 +229,6 @@ FIGURES: dict[str, Callable[[], list[Row]]] = {
     "stream": stream,
     "output": output,
     "memory": memory,
+    "long": long,
     "install": install,
 }

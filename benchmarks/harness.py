@@ -1,7 +1,7 @@
 """Running the program the way a user's script does, and reading its clock, CPU and memory.
 
-The model server runs in this process, the program in its own; CPU and memory are the program's alone, from wait4(2):
-user + system time of the process and of the children it waited for, peak resident size of the largest of them.
+The model server runs in this process, the program in its own; CPU is the program's alone, from wait4(2):
+user + system time of the process and of the children it waited for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,12 +44,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run of the program. Times in seconds, memory in MB (10⁶ bytes)."""
+    """One finished run of the program. Times in seconds."""
 
     began: float  # time.monotonic() just before the process was started
     seconds: float
     cpu: float
-    peak: float
     requests: list[Recorded]
 
 
@@ -83,16 +82,19 @@ def run_task(
     kind: Kind = "anthropic",
     folder: Path | None = None,
     expect: int = 0,
+    started: Callable[[int], None] = lambda pid: None,
 ) -> Run:
     """`python agentmain.py --task bench --input TEXT …` against a scripted model, once. Raises if it went wrong."""
     with ScriptedServer(replies) as server:
         if folder is None:
             with home() as fresh:
-                return _run(server, text, args, environment(fresh, server.url, kind), expect)
-        return _run(server, text, args, environment(folder, server.url, kind), expect)
+                return _run(server, text, args, environment(fresh, server.url, kind), expect, started)
+        return _run(server, text, args, environment(folder, server.url, kind), expect, started)
 
 
-def _run(server: ScriptedServer, text: str, args: Sequence[str], env: Mapping[str, str], expect: int) -> Run:
+def _run(
+    server: ScriptedServer, text: str, args: Sequence[str], env: Mapping[str, str], expect: int, started: Callable[[int], None]
+) -> Run:  # fmt: skip
     command = [sys.executable, str(ROOT / "agentmain.py"), "--task", "bench", "--input", text, *args]
     with tempfile.TemporaryFile() as errors:
         began = time.monotonic()
@@ -104,6 +106,7 @@ def _run(server: ScriptedServer, text: str, args: Sequence[str], env: Mapping[st
             env=env,
             cwd=env["GA_HOME"],
         )
+        started(program.pid)
         _, status, used = os.wait4(program.pid, 0)
         seconds = time.monotonic() - began
         program.returncode = os.waitstatus_to_exitcode(status)
@@ -111,6 +114,5 @@ def _run(server: ScriptedServer, text: str, args: Sequence[str], env: Mapping[st
         said = errors.read().decode("utf-8", "replace").strip()
     if program.returncode != expect:
         raise SystemExit(f"the program ended with {program.returncode} instead of {expect}: {said}")
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
     cpu = used.ru_utime + used.ru_stime
-    return Run(began, seconds, cpu, used.ru_maxrss * unit / 1e6, server.requests)
+    return Run(began, seconds, cpu, server.requests)

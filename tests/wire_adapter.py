@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from genericagent.llm import anthropic, blocks, chat, decode, faults, responses  # noqa: E402
+from genericagent.llm import anthropic, blocks, chat, decode, faults, history, responses  # noqa: E402
 
 WIRES = {"anthropic": anthropic, "chat": chat, "responses": responses}
 
@@ -40,7 +40,12 @@ def http_error(status: int, headers: dict[str, str], body: bytes) -> dict[str, A
     return {"retryable": error.retryable, "retry_after": error.retry_after, "message": error.message}
 
 
-def prepare(kind: str, history: list[Any], model: str) -> list[Any]:
-    body = WIRES[kind].encode(blocks.Request(model, "", history, []))
+def prepare(kind: str, messages: list[Any], model: str) -> list[Any]:
+    body = WIRES[kind].encode(blocks.Request(model, "", messages, []))
     sent: list[Any] = body["input" if kind == "responses" else "messages"]
     return sent
+
+
+def compact(messages: list[Any], budget_chars: int) -> list[Any]:
+    """The client's own shortening: a cut to a window of that many characters."""
+    return history.cut(messages, budget_chars // 3) or messages

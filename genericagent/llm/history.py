@@ -26,19 +26,28 @@ SHORT_RESULTS = 4  # before those: shortened, not dropped
 RECENT = 8  # messages at the end that stay when there are no tool results to count
 LINES = 30  # one-line summaries of dropped turns that stay
 LINE_CHARS = 100
+FITS = 0.9  # of the window: what a cut may leave without shortening the newest results
+SQUEEZED = 0.75  # of the room: what is left once they have to be shortened
 READ_PRICE = 0.1  # of an uncached token, for one read from the cache (Anthropic and OpenAI alike)
 
+Save = Callable[[str], str]  # stores a text and returns its path, "" where nothing is stored
+
+_WHOLE_IN = re.compile(r"characters left out, all of it is in (\S+)")
 _TAGS = re.compile(r"(<(thinking|tool_use|tool_result|file_content)>)(.*?)(</\2>)", re.S)
 _SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.S)
 _MEMORY = re.compile(r"<working_memory>.*?</working_memory>\n?", re.S)
 _FOLDED = re.compile(r"\[… (\d+) earlier lines\]")
 
 
-def shorten(text: str, keep: int = KEEP) -> str:
-    """First and last `keep` characters, with an honest count of what lay between."""
+def shorten(text: str, keep: int = KEEP, save: Save | None = None) -> str:
+    """First and last `keep` characters, with an honest count of what lay between, and where the whole text is: where it
+    says so itself, else where `save` puts it."""
     if len(text) <= 2 * keep + 60:
         return text
-    return f"{text[:keep]}\n… {len(text) - 2 * keep} characters left out …\n{text[-keep:]}"
+    told = _WHOLE_IN.search(text)
+    path = told[1] if told else save(text) if save else ""
+    where = f", all of it is in {path}" if path else ""
+    return f"{text[:keep]}\n… {len(text) - 2 * keep} characters left out{where} …\n{text[-keep:]}"
 
 
 def one_line(text: str, limit: int = LINE_CHARS) -> str:
@@ -101,6 +110,7 @@ def cut(
     checkpoint: int = 0,
     write_price: float = 1.25,
     size: Callable[[Message], int] = estimate_message,
+    save: Save | None = None,
 ) -> list[Message] | None:
     """The conversation after a cut, or None when none is due.
 
@@ -108,12 +118,12 @@ def cut(
     tools, tail). A cut is due at the cheapest mark, at the latest at the window; a checkpoint that was set just now
     (`checkpoint` == len(messages)) makes it due earlier, since the notepad then holds what matters.
     Kept: the first `keep_prefix` messages, the newest request, the newest results (whole, then shortened), and a line
-    for each dropped turn.
+    for each dropped turn. What is shortened of results is stored with `save`.
     """
     sizes = [size(m) for m in messages]
     total = fixed + sum(sizes)
     full, short = _borders(messages, max(1.0, window / WINDOW))
-    kept = _keep(messages, full, short, keep_prefix)
+    kept = _keep(messages, full, short, keep_prefix, None)
     kept_size = sum(map(size, kept))
     growth = max(1.0, sum(sizes[short:]) / max(1, (len(messages) - short) / 2))
     span = math.sqrt(2 * write_price / READ_PRICE * kept_size * growth)
@@ -121,9 +131,10 @@ def cut(
         span *= 0.6
     if total <= min(window, fixed + kept_size + span):
         return None
-    if kept_size < sum(sizes) and fixed + kept_size <= 0.75 * window:
+    kept = _keep(messages, full, short, keep_prefix, save)
+    if kept_size < sum(sizes) and fixed + kept_size <= FITS * window:
         return kept
-    least = _squeeze(kept, window - fixed, keep_prefix, size)
+    least = _squeeze(kept, window - fixed, keep_prefix, size, save)
     return least if sum(map(size, least)) < sum(sizes) else None  # as small as it gets: nothing is gained
 
 
@@ -155,7 +166,9 @@ def _results_in(message: Message) -> int:
     )
 
 
-def _keep(messages: list[Message], full: int, short: int, keep_prefix: int) -> list[Message]:
+def _keep(
+    messages: list[Message], full: int, short: int, keep_prefix: int, save: Save | None
+) -> list[Message]:
     """The messages that a cut leaves, with one message of lines for the turns that go."""
     request = max((i for i, m in enumerate(messages) if m.get("request")), default=-1)
     head: list[Message] = []
@@ -173,7 +186,7 @@ def _keep(messages: list[Message], full: int, short: int, keep_prefix: int) -> l
         head.append(
             {"role": "user", "content": [{"type": "text", "text": _lines_text(lines)}], "lines": True}
         )
-    return [*head, *(_short_message(m, KEEP) for m in messages[short:full]), *messages[full:]]
+    return [*head, *(_short_message(m, KEEP, save) for m in messages[short:full]), *messages[full:]]
 
 
 def _lines_text(lines: list[str]) -> str:
@@ -187,12 +200,12 @@ def _lines_text(lines: list[str]) -> str:
 
 
 def _squeeze(
-    messages: list[Message], room: float, keep_prefix: int, size: Callable[[Message], int]
+    messages: list[Message], room: float, keep_prefix: int, size: Callable[[Message], int], save: Save | None
 ) -> list[Message]:
-    """Make what a cut left fit into half of `room`, or as far as that goes: first drop the oldest messages that carry
-    no result, then shorten, the oldest first and the newest only to a third of the room."""
+    """Make what a cut left fit into `room` with space for what comes next, or as far as that goes: first drop the oldest
+    messages that carry no result, then shorten, the oldest first and the newest only to a third of the room."""
     out = list(messages)
-    goal = 0.5 * room
+    goal = SQUEEZED * room
     for i in range(len(out) - RECENT - 1, keep_prefix - 1, -1):
         if sum(map(size, out)) <= goal:
             return out
@@ -207,23 +220,26 @@ def _squeeze(
         keep = (
             KEEP if i < last else max(KEEP, int(room / 3 * 3 / 2))
         )  # a third of the room at 3 characters a token
-        out[i] = _short_message(out[i], keep)
+        out[i] = _short_message(out[i], keep, save)
     return out
 
 
-def _short_message(message: Message, keep: int) -> Message:
+def _short_message(message: Message, keep: int, save: Save | None = None) -> Message:
     if message.get("request") or message.get("lines"):
         return message
-    return {**message, "content": [_short_block(b, keep) for b in message["content"]]}
+    return {**message, "content": [_short_block(b, keep, save) for b in message["content"]]}
 
 
-def _short_block(block: Block, keep: int) -> Block:
+def _short_block(block: Block, keep: int, save: Save | None) -> Block:
     kind = block.get("type")
     if kind == "text":
-        text = _MEMORY.sub("", block["text"])
-        return {**block, "text": _TAGS.sub(lambda m: m[1] + shorten(m[3], keep) + m[4], text)}
+
+        def short_tag(tag: re.Match[str]) -> str:
+            return tag[1] + shorten(tag[3], keep, save if tag[2] == "tool_result" else None) + tag[4]
+
+        return {**block, "text": _TAGS.sub(short_tag, _MEMORY.sub("", block["text"]))}
     if kind == "tool_result":
-        return {**block, "content": _short_content(block.get("content"), keep)}
+        return {**block, "content": _short_content(block.get("content"), keep, save)}
     if kind == "tool_use" and isinstance(block.get("input"), dict):
         short = {k: shorten(v, keep) if isinstance(v, str) else v for k, v in block["input"].items()}
         return {**block, "input": short}
@@ -232,10 +248,12 @@ def _short_block(block: Block, keep: int) -> Block:
     return block
 
 
-def _short_content(content: Any, keep: int) -> Any:
+def _short_content(content: Any, keep: int, save: Save | None) -> Any:
     if isinstance(content, list):
         return [
-            {**b, "text": shorten(b["text"], keep)} if b.get("type") == "text" else _short_block(b, keep)
+            {**b, "text": shorten(b["text"], keep, save)}
+            if b.get("type") == "text"
+            else _short_block(b, keep, save)
             for b in content
         ]
-    return shorten(str(content), keep)
+    return shorten(str(content), keep, save)

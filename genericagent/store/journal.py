@@ -106,16 +106,18 @@ def read(path: Path) -> Loaded:
 
 
 def _check_header(path: Path, head: bytes) -> None:
-    header = (decode(head.partition(b"\n")[0]) or ({}, False))[0]
-    if not _is_header(header):
+    header = _header(head)
+    if header is None:
         raise SessionError(f"{path} is not a session of this program; it was left as it is")
     if header["v"] > VERSION:
         raise SessionError(f"{path} was written by a newer version of this program (format {header['v']})")
 
 
-def _is_header(record: dict[str, Any]) -> bool:
+def _header(head: bytes) -> dict[str, Any] | None:
+    """The first record, if the first line is the header of a session of any version."""
+    record = (decode(head.partition(b"\n")[0]) or ({}, False))[0]
     version = record.get("v")
-    return record.get("type") == "session" and type(version) is int and version >= 1
+    return record if record.get("type") == "session" and type(version) is int and version >= 1 else None
 
 
 def _load(data: bytes) -> Loaded:
@@ -323,11 +325,10 @@ def _info(path: Path) -> SessionInfo | None:
             updated = os.fstat(file.fileno()).st_mtime
     except OSError:
         return None  # gone or unreadable: then it cannot be resumed either
-    loaded = _load(head)
-    header = loaded.records[0] if loaded.records else {}
-    if not _is_header(header):
+    header = _header(head)
+    if header is None:
         return None
-    lines = (r.get("text") for r in loaded.records if r["type"] == "line")
+    lines = (r.get("text") for r in _load(head).records if r["type"] == "line")
     created = header.get("created")
     created = float(created) if isinstance(created, int | float) else updated
     return SessionInfo(str(header.get("id") or path.stem), path, created, updated, title_of(lines))

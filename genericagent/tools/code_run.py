@@ -80,7 +80,7 @@ def child_env(
 
 def clean_spool(folder: Path, now: float) -> None:
     """Remove what earlier calls spooled there more than a week ago."""
-    for pattern in ("output-*.txt", "background-*.log", "run-*.py", "run-*.sh"):
+    for pattern in ("output-*.txt", "result-*.txt", "background-*.log", "run-*.py", "run-*.sh"):
         for file in folder.glob(pattern):
             with contextlib.suppress(OSError):  # another process may be cleaning too
                 if now - file.stat().st_mtime > STALE:

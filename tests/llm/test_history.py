@@ -148,3 +148,56 @@ def test_any_conversation_fits_after_the_cut_and_stays_paired(
     assert_paired(out)
     assert any(m.get("request") for m in out)
     assert cut(out, budget, fixed=fixed, keep_prefix=prefix) is None or total(out) < total(messages)
+
+
+def results(messages: list[Message]) -> list[str]:
+    return [b["content"] for m in messages for b in m["content"] if b["type"] == "tool_result"]
+
+
+def test_what_is_shortened_is_saved_and_its_file_named() -> None:
+    saved: dict[str, str] = {}
+
+    def save(value: str) -> str:
+        saved[f"/kept/{len(saved)}"] = value
+        return f"/kept/{len(saved) - 1}"
+
+    messages = conversation(20)
+    assert cut(messages, 200_000, save=save) is None or saved
+    saved.clear()
+    out = cut(messages, 30_000, save=save)
+    assert out is not None
+    shortened = [r for r in results(out) if "left out" in r]
+    assert len(shortened) == 4 == len(saved)
+    for result, path in zip(shortened, saved, strict=True):
+        assert f"all of it is in {path}" in result and len(result) >= 800
+        assert saved[path] in results(messages)
+
+
+def test_a_result_that_names_its_file_is_not_saved_again() -> None:
+    told = "head\n… 50000 characters left out, all of it is in /out/1.txt …\n" + "t" * 5000
+    assert "all of it is in /out/1.txt" in shorten(told, 20, lambda text: "/never")
+
+
+def test_nothing_is_saved_while_nothing_is_cut() -> None:
+    def save(value: str) -> str:
+        raise AssertionError("saved without a cut")
+
+    assert cut(conversation(5), 30_000, save=save) is None
+
+
+@given(st.lists(st.integers(10, 40_000), min_size=9, max_size=20))
+def test_the_newest_results_are_whole_while_they_fit(sizes: list[int]) -> None:
+    messages = [user(text("the request"), request=True)]
+    for n, size in enumerate(sizes):
+        messages += turn(n, size)
+    out = cut(messages, 30_000, fixed=1500)
+    if out is None:
+        return
+    before, after = results(messages), results(out)
+    four = sum(estimate(r) for r in before[-4:])
+    if four < 20_000:
+        assert after[-4:] == before[-4:]
+    if estimate(before[-1]) < 9_000:
+        assert after[-1] == before[-1], "the newest is whole up to a third of the budget"
+    assert all(len(a) >= min(800, len(b)) for a, b in zip(after[-8:], before[-8:], strict=True))
+    assert total(out) + 1500 <= 30_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import multiprocessing
 import os
 import re
 import stat
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +18,7 @@ import pytest
 from genericagent.errors import ToolError
 from genericagent.store import atomic
 
+Worker = Callable[..., "subprocess.Popen[str]"]
 OLD, NEW = b"old\r\n" * 2000, b"new\n\0\xff" * 5000
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 posix = pytest.mark.skipif(os.name != "posix", reason="POSIX files")
@@ -47,7 +48,9 @@ def test_mode_bits_survive(tmp_path: Path, mode: int) -> None:
 
 
 @posix
-@pytest.mark.parametrize(("umask", "mode", "expected"), [(0o022, None, 0o644), (0o077, None, 0o600), (0, 0o640, 0o640)])
+@pytest.mark.parametrize(
+    ("umask", "mode", "expected"), [(0o022, None, 0o644), (0o077, None, 0o600), (0, 0o640, 0o640)]
+)
 def test_a_new_file_obeys_the_umask_or_its_given_mode(
     tmp_path: Path, umask: int, mode: int | None, expected: int
 ) -> None:
@@ -122,7 +125,9 @@ def test_the_group_survives_in_a_folder_that_hands_down_its_own(tmp_path: Path) 
 
 
 @posix
-def test_an_owner_that_cannot_be_kept_takes_setuid_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_cannot_be_kept_takes_setuid_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "f"
     file.write_bytes(OLD)
     before = file.stat()
@@ -289,25 +294,25 @@ def test_an_interrupt_leaves_no_temp_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "f").read_bytes() == OLD and leftovers(tmp_path) == []
 
 
-def _write_for_ever(path: str, started: Any) -> None:
-    started.set()
-    while True:
-        for byte in (b"a", b"b"):
-            atomic.write_bytes(Path(path), byte * 300_000)
+WRITE_FOR_EVER = """
+import sys
+from pathlib import Path
+from genericagent.store import atomic
+print("ready", flush=True)
+while True:
+    for byte in (b"a", b"b"):
+        atomic.write_bytes(Path(sys.argv[1]), byte * 300_000)
+"""
 
 
 @posix
-def test_kill_in_the_middle_leaves_a_whole_file(tmp_path: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
+def test_kill_in_the_middle_leaves_a_whole_file(tmp_path: Path, worker: Worker) -> None:
     file = tmp_path / "f"
     atomic.write_bytes(file, b"a" * 300_000)
-    started = spawn.Event()
-    writer = spawn.Process(target=_write_for_ever, args=(str(file), started))
-    writer.start()
-    assert started.wait(30)
+    writer = worker(WRITE_FOR_EVER, file)
     seen = {file.read_bytes() for _ in range(200)}
     writer.kill()
-    writer.join()
+    writer.wait()
     seen.add(file.read_bytes())
     assert {(len(c), len(set(c))) for c in seen} == {(300_000, 1)}
     atomic.clean_stale(tmp_path, now=file.stat().st_mtime + 7200)
@@ -318,7 +323,10 @@ def test_readers_never_see_a_mix_of_two_writers(tmp_path: Path) -> None:
     file = tmp_path / "f"
     contents = [bytes([65 + n]) * (50_000 + n) for n in range(4)]
     atomic.write_bytes(file, contents[0])
-    writers = [threading.Thread(target=lambda c=c: [atomic.write_bytes(file, c) for _ in range(10)]) for c in contents]
+    writers = [
+        threading.Thread(target=lambda c=c: [atomic.write_bytes(file, c) for _ in range(10)])
+        for c in contents
+    ]
     for thread in writers:
         thread.start()
     seen = [file.read_bytes() for _ in range(50)]
@@ -330,20 +338,24 @@ def test_readers_never_see_a_mix_of_two_writers(tmp_path: Path) -> None:
 # taking
 
 
-def _take(folder: str, names: list[str], gate: Any, out: Any) -> None:
-    gate.wait(30)
-    out.put([d.decode() for n in names if (d := atomic.read_and_delete(Path(folder) / n)) is not None])
+TAKE = """
+import sys
+from pathlib import Path
+from genericagent.store import atomic
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(60):
+    data = atomic.read_and_delete(Path(sys.argv[1]) / f"reply{n}.txt")
+    if data is not None:
+        print(data.decode())
+"""
 
 
-def test_a_file_is_taken_by_exactly_one_of_many(tmp_path: Path) -> None:
+def test_a_file_is_taken_by_exactly_one_of_many(tmp_path: Path, worker: Worker) -> None:
     names = [f"reply{n}.txt" for n in range(60)]
     for name in names:
         (tmp_path / name).write_text(name)
-    spawn = multiprocessing.get_context("spawn")
-    gate, out = spawn.Barrier(3), spawn.Queue()
-    takers = [spawn.Process(target=_take, args=(str(tmp_path), names, gate, out)) for _ in range(2)]
-    for process in takers:
-        process.start()
+    takers = [worker(TAKE, tmp_path) for _ in range(2)]
     mine: list[str] = []
 
     def take() -> None:
@@ -352,15 +364,16 @@ def test_a_file_is_taken_by_exactly_one_of_many(tmp_path: Path) -> None:
             if data is not None:
                 mine.append(data.decode())
 
-    gate.wait(30)
     threads = [threading.Thread(target=take) for _ in range(4)]
+    for taker in takers:
+        assert taker.stdin is not None
+        taker.stdin.write("\n")
+        taker.stdin.flush()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    theirs = [name for _ in takers for name in out.get(timeout=30)]
-    for process in takers:
-        process.join()
+    theirs = [name for taker in takers for name in taker.communicate(timeout=30)[0].split()]
     assert sorted(mine + theirs) == sorted(names) and list(tmp_path.iterdir()) == []
 
 

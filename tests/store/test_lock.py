@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,59 +17,59 @@ import pytest
 from genericagent.store import lock as module
 from genericagent.store.lock import FileLock
 
-ROOT = Path(__file__).resolve().parents[2]
+Worker = Callable[..., "subprocess.Popen[str]"]
 posix = pytest.mark.skipif(os.name != "posix", reason="POSIX locks and signals")
 HOLD = """
 import sys
 from pathlib import Path
 from genericagent.store.lock import FileLock
 lock = FileLock(Path(sys.argv[1]))
-print(lock.acquire(), flush=True)
+assert lock.acquire()
+print("ready", flush=True)
 sys.stdin.readline()
 lock.release()
 print("released", flush=True)
 sys.stdin.readline()
 """
+ADD = """
+import sys
+from pathlib import Path
+from genericagent.store.lock import FileLock
+print("ready", flush=True)
+sys.stdin.readline()
+counter = Path(sys.argv[1])
+for _ in range(100):
+    with FileLock(counter.with_suffix(".lock")):
+        counter.write_text(str(int(counter.read_text()) + 1))
+"""
 
 
-@contextmanager
-def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has the lock."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    with process:
-        assert process.stdout is not None and process.stdout.readline() == "True\n"
-        yield process
-        process.kill()
-
-
-def test_another_process_is_kept_out_and_the_holder_named(tmp_path: Path) -> None:
+def test_another_process_is_kept_out_and_the_holder_named(tmp_path: Path, worker: Worker) -> None:
     path = tmp_path / "deep" / "x.lock"
-    with holder(path) as process:
-        mine = FileLock(path)
-        assert mine.acquire() is False and mine.acquire() is False
-        found = mine.holder()
-        assert found is not None and found["pid"] == process.pid and isinstance(found["started"], float)
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "released\n"
-        assert mine.holder() is None  # nobody has it: nobody is named
-        assert mine.acquire() is True
-        assert (mine.holder() or {})["pid"] == os.getpid()
-        mine.release()
+    process = worker(HOLD, path)
+    mine = FileLock(path)
+    assert mine.acquire() is False and mine.acquire() is False
+    found = mine.holder()
+    assert found is not None and found["pid"] == process.pid and isinstance(found["started"], float)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "released\n"
+    assert mine.holder() is None  # nobody has it: nobody is named
+    assert mine.acquire() is True
+    assert (mine.holder() or {})["pid"] == os.getpid()
+    mine.release()
 
 
 @posix
-def test_kill_9_gives_the_lock_back(tmp_path: Path) -> None:
-    with holder(tmp_path / "x.lock") as process:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        mine = FileLock(tmp_path / "x.lock")
-        assert mine.acquire() is True
-        assert json.loads((tmp_path / "x.lock").read_text())["pid"] == os.getpid()
-        mine.release()
+def test_kill_9_gives_the_lock_back(tmp_path: Path, worker: Worker) -> None:
+    process = worker(HOLD, tmp_path / "x.lock")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    mine = FileLock(tmp_path / "x.lock")
+    assert mine.acquire() is True
+    assert json.loads((tmp_path / "x.lock").read_text())["pid"] == os.getpid()
+    mine.release()
 
 
 def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
@@ -85,22 +82,23 @@ def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     second.release()
 
 
-def _add(path: str, times: int) -> None:
-    for _ in range(times):
-        with FileLock(Path(path).with_suffix(".lock")):
-            Path(path).write_text(str(int(Path(path).read_text()) + 1))
-
-
-def test_waiting_for_the_lock_loses_no_update(tmp_path: Path) -> None:
+def test_waiting_for_the_lock_loses_no_update(tmp_path: Path, worker: Worker) -> None:
     counter = tmp_path / "counter.txt"
     counter.write_text("0")
-    spawn = multiprocessing.get_context("spawn")
-    workers: list[Any] = [spawn.Process(target=_add, args=(str(counter), 100)) for _ in range(2)]
-    workers += [threading.Thread(target=_add, args=(str(counter), 100)) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    processes = [worker(ADD, counter) for _ in range(2)]
+
+    def add() -> None:
+        for _ in range(100):
+            with FileLock(counter.with_suffix(".lock")):
+                counter.write_text(str(int(counter.read_text()) + 1))
+
+    threads = [threading.Thread(target=add) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for process in processes:
+        process.communicate("\n", timeout=30)
+    for thread in threads:
+        thread.join()
     assert counter.read_text() == "500"
 
 

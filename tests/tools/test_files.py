@@ -15,14 +15,8 @@ import pytest
 
 from genericagent.errors import ToolError
 from genericagent.tools import files
-from genericagent.tools.files import (
-    expand_file_refs,
-    extract_content,
-    file_patch,
-    file_read,
-    file_write,
-    last_code_block,
-)
+from genericagent.tools.files import expand_file_refs, file_patch, file_read, file_write
+from genericagent.tools.reply_content import extract_content, last_code_block
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOT_USER = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -158,7 +152,7 @@ def test_text_is_read_and_added_in_the_encoding_of_the_file(f: Path, encoding: s
     "encoding, text, char",
     [
         ("gbk", SIMPLIFIED, "한"), ("gbk", SIMPLIFIED, "é́"), ("gbk", SIMPLIFIED, "🙂"), ("shift_jis", JAPANESE, "们"),
-        ("shift_jis", JAPANESE, "🙂"), ("big5", TRADITIONAL, "们"), ("euc_jp", JAPANESE, "🙂"), ("euc_kr", KOREAN, "🙂"),
+        ("shift_jis", JAPANESE, "🙂"), ("big5", TRADITIONAL, "们"), ("euc_jp", JAPANESE, "🙂"), ("euc_kr", KOREAN, "🙂"), ("shift_jis", JAPANESE, "¥"), ("euc_jp", JAPANESE, "‾"),
         ("latin-1", "caf\xe9 cr\xe8me\nx\n", "中"), ("latin-1", "caf\xe9\nx\n", "🙂"), ("cp1252", "“caf\xe9”\nx\n", "中"),
     ],
 )  # fmt: skip

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from genericagent.errors import ToolError
-from genericagent.tools.files import extract_content, file_patch, file_read, file_write
+from genericagent.tools.files import file_patch, file_read, file_write
+from genericagent.tools.reply_content import extract_content
 
 MARKS = {
     "utf-8": b"", "utf-8-sig": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff", "gbk": b"", "big5": b"",
@@ -25,7 +26,7 @@ WORDS = {
 ANY = ["日本語", "é", "e\u0301", "🙂", "\u00a0", "\u2028", "\u200b", "\x0c", "\x85", "“”"]
 ASCII = ["x = 1", "\tif a:", "    ", "", "a", "foo(bar)", "}", "\\u00a0", "  end  ", "[.*]$^", "\\1"]
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
-quick = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
