@@ -341,3 +341,16 @@ def test_the_journal_is_private_and_holds_no_key(start: Start, ga_home: Path) ->
             assert b"key-for-test" not in file.read_bytes(), file
     (journal,) = paths.sessions().glob("*.jsonl")
     assert journal.stat().st_mode & 0o077 == 0 and paths.sessions().stat().st_mode & 0o077 == 0
+
+
+def test_a_small_window_with_long_results_makes_progress_without_extra_calls(
+    start: Start,
+) -> None:  # C031 C034
+    turns = 12
+    script = [call("code_run", type="bash", script=f"seq {n} 4000") for n in range(turns)]
+    agent, server = start([*script, say("all done")])
+    agent.config.models[0].context_win = 4000
+    end = do(agent, "count")
+    assert end["answer"] == "all done" and len(server.requests) == turns + 1
+    for request in server.requests:
+        assert len(json.dumps(request.body)) < 4000 * 4.2 and "count" in json.dumps(request.body["messages"])

@@ -202,30 +202,40 @@ def _lines_text(lines: list[str]) -> str:
 def _squeeze(
     messages: list[Message], room: float, keep_prefix: int, size: Callable[[Message], int], save: Save | None
 ) -> list[Message]:
-    """Make what a cut left fit into `room` with space for what comes next, or as far as that goes: first drop the oldest
-    messages that carry no result, then shorten, the oldest first and the newest only to a third of the room."""
-    out = list(messages)
-    goal = SQUEEZED * room
+    """Make what a cut left fit into `room` with space for what comes next: first drop the oldest messages that carry no
+    result, then shorten, the oldest first and the newest only to a third of the room. Where even that is too much, the
+    oldest turns go; their lines stay in the working memory."""
+    out, goal = list(messages), SQUEEZED * room
     for i in range(len(out) - RECENT - 1, keep_prefix - 1, -1):
         if sum(map(size, out)) <= goal:
             return out
-        plain = not out[i].get("request") and not out[i].get("lines") and not _results_in(out[i])
-        answered = i + 1 < len(out) and _results_in(out[i + 1])
-        if plain and not (out[i]["role"] == "assistant" and answered):
+        if not _is_special(out[i]) and not _results_in(out[i]) and not _is_answered(out, i):
             del out[i]
-    last = len(out) - 1
     for i in range(keep_prefix, len(out)):
         if sum(map(size, out)) <= goal:
-            break
-        keep = (
-            KEEP if i < last else max(KEEP, int(room / 3 * 3 / 2))
-        )  # a third of the room at 3 characters a token
-        out[i] = _short_message(out[i], keep, save)
+            return out
+        newest = i == len(out) - 1
+        out[i] = _short_message(
+            out[i], max(KEEP, int(room / 2)) if newest else KEEP, save
+        )  # room / 3 at 3 characters
+    turns = [i for i in range(keep_prefix, len(out) - 3) if _is_answered(out, i)]
+    while turns and sum(map(size, out)) > room:
+        del out[turns[0] : turns[0] + 2]
+        turns = [i - 2 for i in turns[1:]]
     return out
 
 
+def _is_special(message: Message) -> bool:
+    return bool(message.get("request") or message.get("lines"))
+
+
+def _is_answered(messages: list[Message], i: int) -> bool:
+    """Whether this is a reply whose calls have their results in the next message."""
+    return messages[i]["role"] == "assistant" and i + 1 < len(messages) and _results_in(messages[i + 1]) > 0
+
+
 def _short_message(message: Message, keep: int, save: Save | None = None) -> Message:
-    if message.get("request") or message.get("lines"):
+    if _is_special(message):
         return message
     return {**message, "content": [_short_block(b, keep, save) for b in message["content"]]}
 
