@@ -48,7 +48,7 @@ chat: $(VENV)/.base
 	@$(BIN)/python agentmain.py $(ARGS)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: lint type
 	$(MAKE) test

@@ -61,12 +61,15 @@ class Ledger:
 
     def reserve(self, amount: float, cap: float) -> str | None:
         """Count `amount` dollars ahead; a token for settle(), or None when that would cross `cap` for the day."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(self._folder / ".lock"):
-            if self.committed() + amount > cap:
-                return None
-            token = os.urandom(6).hex()
-            self._append({"reserve": token, "amount": amount})
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with FileLock(self._folder / ".lock"):
+                if self.committed() + amount > cap:
+                    return None
+                token = os.urandom(6).hex()
+                self._append({"reserve": token, "amount": amount})
+        except OSError as error:
+            raise SessionError(f"cannot write below {self._folder}: {error.strerror or error}") from error
         return token
 
     def committed(self) -> float:
@@ -77,7 +80,10 @@ class Ledger:
 
     def settle(self, token: str | None, cost: float | None, tokens: Mapping[str, int]) -> None:
         """What a call did cost; its reservation is void."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SessionError(f"cannot write below {self._folder}: {error.strerror or error}") from error
         self._append({"settle": token, "cost": cost, **tokens})
 
     def _append(self, record: dict[str, Any]) -> None:
@@ -86,7 +92,9 @@ class Ledger:
         try:
             fd = os.open(self._file(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
-                os.write(fd, line.encode())
+                rest = line.encode()
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
             finally:
                 os.close(fd)
         except OSError as error:

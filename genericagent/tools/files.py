@@ -493,8 +493,16 @@ def editing(path: Path) -> Iterator[None]:
     with _edit_guard:
         lock = _edit_locks.setdefault(real, threading.Lock())
     name = hashlib.blake2b(real.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-    with lock, FileLock(home() / "locks" / f"{name}.lock"):
-        yield
+    file_lock = FileLock(home() / "locks" / f"{name}.lock")
+    with lock:
+        try:
+            file_lock.acquire(blocking=True)
+        except OSError as error:
+            raise ToolError(f"cannot lock {_short(path)} for writing: {error.strerror or error}") from None
+        try:
+            yield
+        finally:
+            file_lock.release()
 
 
 # content that comes with the reply
