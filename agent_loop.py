@@ -116,9 +116,7 @@ class BaseHandler:
     def show_call(self, name: str, args: dict[str, Any], verbose: bool) -> str:
         return f"\nTool: {name} {json.dumps(args, ensure_ascii=False)}\n"
 
-    def show_tool(
-        self, run: Generator[Any, None, StepOutcome], verbose: bool
-    ) -> Generator[Any, None, StepOutcome]:
+    def show_tool(self, run: Generator[Any, None, StepOutcome], verbose: bool) -> Generator[Any, None, StepOutcome]:
         return run
 
 

@@ -75,10 +75,7 @@ class Task:
 def get_system_prompt(cwd: Path | None = None) -> str:
     """The system prompt of a task that starts now: role, date, working directory, memory index."""
     return prompt("system").format(
-        memory=paths.memory(),
-        date=time.strftime("%Y-%m-%d"),
-        cwd=cwd or paths.temp(),
-        insight=memory.insight(),
+        memory=paths.memory(), date=time.strftime("%Y-%m-%d"), cwd=cwd or paths.temp(), insight=memory.insight()
     )
 
 
@@ -101,10 +98,7 @@ class GenericAgent:
         self.config = load_config(self.options.config_file)
         if self.config.ui.language and not os.environ.get("GA_LANG"):
             set_language(self.config.ui.language)
-        self.problems = [
-            *self.config.problems,
-            *hooks.discover([paths.shipped("plugins"), paths.home() / "plugins"]),
-        ]
+        self.problems = [*self.config.problems, *hooks.discover([paths.shipped("plugins"), paths.home() / "plugins"])]
         self.session_meter, self.task_meter = usage.Meter(), usage.Meter()
         self._turn_meters: dict[int, usage.Meter] = {}
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
@@ -268,15 +262,10 @@ class GenericAgent:
         history: list[blocks.Message] = []
         for m in messages:
             if not isinstance(m, Mapping) or m.get("role") not in ("user", "assistant"):
-                raise SessionError(
-                    'the history must be a JSON list of {"role": "user"|"assistant", "content": …}'
-                )
+                raise SessionError('the history must be a JSON list of {"role": "user"|"assistant", "content": …}')
             content = m.get("content")
             history.append(
-                {
-                    "role": m["role"],
-                    "content": content if isinstance(content, list) else [blocks.text(str(content))],
-                }
+                {"role": m["role"], "content": content if isinstance(content, list) else [blocks.text(str(content))]}
             )
         self.client.backend.reset(history)
         self._record({"type": "cut", "history": history})

@@ -172,9 +172,7 @@ class GenericAgentHandler(BaseHandler):
             return self._refused(args, say("no_content"))
         path = self._path(args["path"])
         try:
-            data = files.file_write(
-                path, files.expand_file_refs(content, self.cwd), args.get("mode") or "overwrite"
-            )
+            data = files.file_write(path, files.expand_file_refs(content, self.cwd), args.get("mode") or "overwrite")
         except ToolError as error:
             return self._refused(args, str(error))
         self._changed(path, "written")
@@ -218,9 +216,7 @@ class GenericAgentHandler(BaseHandler):
 
     def do_bad_json(self, args: dict[str, Any], response: Any) -> StepOutcome:
         """A call whose arguments were cut or are no JSON: never run, the model is told why."""
-        if (
-            args.get("cut") and args["_index"] == args["_tool_num"] - 1
-        ):  # only the last call of a reply can be cut
+        if args.get("cut") and args["_index"] == args["_tool_num"] - 1:  # only the last call of a reply can be cut
             self._count_bad_reply("kind_cut")
         return self._refused(args, str(args.get("msg")))
 
@@ -341,9 +337,7 @@ class GenericAgentHandler(BaseHandler):
             wishes.append(consume_file(parent.task_dir, "_intervene"))
             notes.append(consume_file(parent.task_dir, "_keyinfo"))
         for note in filter(None, notes):
-            self.working["key_info"] = (
-                f"{self.working.get('key_info', '')}\n{say('master', text=note)}".strip()
-            )
+            self.working["key_info"] = f"{self.working.get('key_info', '')}\n{say('master', text=note)}".strip()
         return [say("master", text=wish) for wish in wishes if wish]
 
     def _add_line(self, line: str) -> None:

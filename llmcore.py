@@ -36,9 +36,7 @@ from genericagent.llm.transport import Stream, Transport
 from genericagent.prompts import prompt, say
 
 WIRES: dict[str, ModuleType] = {"anthropic": anthropic, "chat": chat, "responses": responses}
-WRITE_PRICES = {
-    "anthropic": 1.25
-}  # of an input token that goes into the cache; elsewhere that costs nothing more
+WRITE_PRICES = {"anthropic": 1.25}  # of an input token that goes into the cache; elsewhere that costs nothing more
 MARGIN = 0.97  # of the context window: the estimate of a new message is only an estimate
 MAX_REDUCTIONS = 3  # how often a refused request is made smaller
 MAX_PAUSES = 5  # how often a `pause_turn` answer is sent back to go on
@@ -102,9 +100,7 @@ class BaseSession:
         clock: Callable[[], float] = time.monotonic,
         rng: Callable[[], float] = random.random,
     ) -> None:
-        self.model = (
-            cfg if isinstance(cfg, config.Model) else config.model_from(cfg or {}, self.kind, os.environ)
-        )
+        self.model = cfg if isinstance(cfg, config.Model) else config.model_from(cfg or {}, self.kind, os.environ)
         self.name = self.model.name
         self.native = self.model.native
         self.history: list[Message] = []
@@ -138,13 +134,7 @@ class BaseSession:
         self.history, self.checkpoint = list(messages), 0
 
     def ask(
-        self,
-        content: list[Block],
-        system: str,
-        tools: list[dict[str, Any]],
-        *,
-        tail: str = "",
-        request: bool = False,
+        self, content: list[Block], system: str, tools: list[dict[str, Any]], *, tail: str = "", request: bool = False
     ) -> Generator[str, None, Answer]:
         """Send a user message and yield the visible text of the answer, which joins the history.
 
@@ -180,14 +170,10 @@ class BaseSession:
         self._fit(system, tools, tail, coming=[{"role": "user", "content": content}])
         return self.cuts != before
 
-    def _fit(
-        self, system: str, tools: list[dict[str, Any]], tail: str, coming: Sequence[Message] = ()
-    ) -> None:
+    def _fit(self, system: str, tools: list[dict[str, Any]], tail: str, coming: Sequence[Message] = ()) -> None:
         """Cut the history when the next request would be larger than what is cheapest, or than the context window."""
         fixed = self._fixed(system, tools, tail)
-        shorter = self._cut(
-            [*self.history, *coming], int(MARGIN * self.context_win / self._correction), fixed
-        )
+        shorter = self._cut([*self.history, *coming], int(MARGIN * self.context_win / self._correction), fixed)
         if shorter is not None:
             self._replace(shorter[: len(shorter) - len(coming)])
 
@@ -272,11 +258,7 @@ class BaseSession:
                 error = failed
             error = _without_key(error, self.model)
             self.abort.check()
-            if (
-                not error.retryable
-                or (shown and dropped)
-                or (not shown and attempt >= self.model.max_retries)
-            ):
+            if not error.retryable or (shown and dropped) or (not shown and attempt >= self.model.max_retries):
                 raise error
             delay = self._delay(error, attempt)
             if shown:
@@ -391,9 +373,7 @@ def _used(body: Body, expected: int) -> Usage | None:
     if not body.progress:
         return None
     told = body.decoder.usage or Usage()
-    return Usage(
-        told.input or expected, told.output or body.shown // 3 + 1, told.cache_read, told.cache_write
-    )
+    return Usage(told.input or expected, told.output or body.shown // 3 + 1, told.cache_read, told.cache_write)
 
 
 class ClaudeSession(BaseSession):
@@ -530,10 +510,7 @@ class BaseClient:
         if messages[0]["role"] == "system":
             self.system = messages[0]["content"]
         newest = messages[-1]
-        results = {
-            **self._settled,
-            **{r["tool_use_id"]: r["content"] for r in newest.get("tool_results") or []},
-        }
+        results = {**self._settled, **{r["tool_use_id"]: r["content"] for r in newest.get("tool_results") or []}}
         self._settled = {}
         said = newest.get("content") or ""
         tail = ""
@@ -587,9 +564,7 @@ class NativeToolClient(BaseClient):
     def _ask(
         self, results: dict[str, Any], said: Any, tail: str, tools: list[dict[str, Any]], first: bool
     ) -> Generator[str, None, Answer]:
-        content: list[Block] = [
-            {"type": "tool_result", "tool_use_id": i, "content": c} for i, c in results.items()
-        ]
+        content: list[Block] = [{"type": "tool_result", "tool_use_id": i, "content": c} for i, c in results.items()]
         content += _as_blocks(said)
         return (yield from self.backend.ask(content, self.system, tools, tail=tail, request=first))
 
@@ -706,16 +681,12 @@ def resolve_client(name: str | int = 0, cfg: config.Config | None = None) -> Bas
     models = (cfg or reload_mykeys()[0]).models
     if isinstance(name, int):
         if not 0 <= name < len(models):
-            raise ConfigError(
-                f"there is no model {name}: {len(models)} are configured" if models else say("no_key")
-            )
+            raise ConfigError(f"there is no model {name}: {len(models)} are configured" if models else say("no_key"))
         return make_client(make_session(models[name], models))
     for model in models:
         if name in (model.name, model.model):
             return make_client(make_session(model, models))
-    raise ConfigError(
-        f"there is no model {name!r}; configured: {', '.join(m.name for m in models) or 'none'}"
-    )
+    raise ConfigError(f"there is no model {name!r}; configured: {', '.join(m.name for m in models) or 'none'}")
 
 
 def fast_ask(prompt_text: str, name: str | int = 0) -> str:

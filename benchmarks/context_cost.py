@@ -24,9 +24,7 @@ from genericagent.scripted.render import Kind
 
 READ, OUTPUT = 0.1, 5.0
 WRITE = {"anthropic": 1.25, "chat": 1.0}
-LOOKBACK = (
-    20  # blocks before a breakpoint in which Anthropic looks for something cached (docs: Prompt caching)
-)
+LOOKBACK = 20  # blocks before a breakpoint in which Anthropic looks for something cached (docs: Prompt caching)
 WHOLE, SHORTENED, LINES = 4, 4, 30  # results, results, turns: what every request must still show
 CHECKPOINT = 5  # the turn that saves the notepad instead of reading
 NOTE = "note: the needles are in the parts"
@@ -36,10 +34,7 @@ def main() -> int:
     rows = [row for name in (sys.argv[1:] or TASKS) for row in TASKS[name]()]
     for row in rows:
         reach = f"≤ {row.reach:g}" if row.reach else ""
-        print(
-            f"| {row.figure} | {row.value:.4g} {row.unit} | {reach} | {row.verdict} | {row.note} |",
-            flush=True,
-        )
+        print(f"| {row.figure} | {row.value:.4g} {row.unit} | {reach} | {row.verdict} | {row.note} |", flush=True)
     return any(row.verdict == "MISSED" for row in rows)
 
 
@@ -226,9 +221,7 @@ def reading_task(kind: Kind, turns: int, size: int) -> Result:
                 return Reply(text="<summary>all parts are read</summary>The needles are all there.")
             said = f"<summary>turn {n}: read part {n} of the data and found three needles in it</summary>"
             if n == 5:
-                return Reply(
-                    text=said, tools=[Tool("update_working_checkpoint", {"key_info": NOTE}), read(n)]
-                )
+                return Reply(text=said, tools=[Tool("update_working_checkpoint", {"key_info": NOTE}), read(n)])
             return Reply(text=said, tools=[read(n)])
 
         def read(n: int) -> Tool:
@@ -328,11 +321,7 @@ def _reading(name: str, turns: int, size: int, reach: dict[Kind, float]) -> list
     rows = []
     for kind, wanted in reach.items():
         result = reading_task(kind, turns, size)
-        lost = (
-            f"{len(result.missing)} missing, first: {result.missing[0]}"
-            if result.missing
-            else "nothing missing"
-        )
+        lost = f"{len(result.missing)} missing, first: {result.missing[0]}" if result.missing else "nothing missing"
         note = f"{result.cuts} cuts, {lost}"
         rows.append(Row(f"{name}, {kind} prices", result.price / 1000, "thousand", wanted, note))
         rows.append(Row(f"{name}, {kind}: largest request", result.largest, "tokens", 30_000))

@@ -90,8 +90,7 @@ def stream() -> list[Row]:
             for flag in ("", "--verbose"):
                 reply = _rendered(kind, text, packet)
                 used = [
-                    run_task([reply], "Tell me everything.", *flag.split(), kind=kind).cpu
-                    for _ in range(STREAM_RUNS)
+                    run_task([reply], "Tell me everything.", *flag.split(), kind=kind).cpu for _ in range(STREAM_RUNS)
                 ]
                 figure = f"2 MB answer, {kind}{' ' + flag if flag else ''}, {how}"
                 reach = 0.55 if kind == "responses" else 0.45
@@ -118,7 +117,9 @@ def output() -> list[Row]:
                 script = [call("code_run", type="bash", script=command) for _ in range(OUTPUTS)]
                 seconds.append(run_task([*script, say("done")], folder=folder).cpu)
     cost = (statistics.median(used["big"]) - statistics.median(used["tiny"])) / OUTPUTS * 1000
-    note = f"one of {OUTPUTS} in a task, against a tiny output; the CPU of `cat` itself included; median of {OUTPUT_RUNS}"
+    note = (
+        f"one of {OUTPUTS} in a task, against a tiny output; the CPU of `cat` itself included; median of {OUTPUT_RUNS}"
+    )
     return [Row("CPU of a 1 MB tool output", cost, "ms CPU", 15, note)]
 
 
@@ -150,9 +151,7 @@ def memory() -> list[Row]:
         reply.text = said.format(n=n)
         return reply
 
-    run = run_task(
-        script, "Go through all of it.", "--max-turns", str(MEMORY_TURNS + 5), started=process.started
-    )
+    run = run_task(script, "Go through all of it.", "--max-turns", str(MEMORY_TURNS + 5), started=process.started)
     if len(run.requests) != MEMORY_TURNS:
         raise SystemExit(f"{len(run.requests)} turns instead of {MEMORY_TURNS}")
     note = "VmHWM of the process at its last request"
@@ -172,15 +171,11 @@ def long() -> list[Row]:
         reply.text = f"<summary>turn {n}: looked at the next part</summary>\nI look at it."
         return reply
 
-    run = run_task(
-        script, "Go through all of it.", "--max-turns", str(LONG_TURNS + 5), started=process.started
-    )
+    run = run_task(script, "Go through all of it.", "--max-turns", str(LONG_TURNS + 5), started=process.started)
     if len(run.requests) != LONG_TURNS:
         raise SystemExit(f"{len(run.requests)} turns instead of {LONG_TURNS}")
     grown = sizes[LONG_TURNS - 1] - sizes[LONG_FROM]
-    note = (
-        f"resident size {sizes[LONG_FROM]:.1f} MB at turn {LONG_FROM}, {sizes[LONG_TURNS - 1]:.1f} at the end"
-    )
+    note = f"resident size {sizes[LONG_FROM]:.1f} MB at turn {LONG_FROM}, {sizes[LONG_TURNS - 1]:.1f} at the end"
     return [
         Row(
             f"growth of a {LONG_TURNS}-turn task",
@@ -207,9 +202,7 @@ def install() -> list[Row]:
         shutil.rmtree(folder, ignore_errors=True)
     names = ", ".join(sorted(added))
     return [
-        Row(
-            "installed over an empty venv", grown, "MB", 32, "sum of the file sizes, compiled files included"
-        ),
+        Row("installed over an empty venv", grown, "MB", 32, "sum of the file sizes, compiled files included"),
         Row("packages", len(added), "packages", 13, names),
     ]
 

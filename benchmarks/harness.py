@@ -99,12 +99,7 @@ def _run(
     with tempfile.TemporaryFile() as errors:
         began = time.monotonic()
         program = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            env=env,
-            cwd=env["GA_HOME"],
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, env=env, cwd=env["GA_HOME"]
         )
         started(program.pid)
         _, status, used = os.wait4(program.pid, 0)

@@ -120,9 +120,7 @@ class Config:
     ui: Ui = field(default_factory=Ui)
     prices: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    seen: dict[Path, tuple[int, int] | None] = field(
-        default_factory=dict
-    )  # file → (mtime, size), None = not there
+    seen: dict[Path, tuple[int, int] | None] = field(default_factory=dict)  # file → (mtime, size), None = not there
 
     file: Path | None = None  # the one that --config named
 
@@ -159,12 +157,7 @@ def resolve_secret(given: str, what: str) -> str:
 
         try:
             done = subprocess.run(
-                given[4:],
-                shell=True,
-                capture_output=True,
-                text=True,
-                timeout=COMMAND_TIMEOUT,
-                stdin=subprocess.DEVNULL,
+                given[4:], shell=True, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, stdin=subprocess.DEVNULL
             )
         except subprocess.TimeoutExpired:
             raise ConfigError(f"{what}: the command did not end within {COMMAND_TIMEOUT} s") from None
@@ -230,16 +223,9 @@ def _check(model: Model, source: str) -> None:
         raise ConfigError(f"{source}: base_url must begin with http:// or https://, not {model.base_url!r}")
     if not model.api_key and not is_loopback(model.base_url):
         raise ConfigError(f"{source}: no api_key")
-    if any(ord(c) < 33 or ord(c) > 126 for c in model.api_key) and not model.api_key.startswith(
-        ("cmd:", "env:")
-    ):
+    if any(ord(c) < 33 or ord(c) > 126 for c in model.api_key) and not model.api_key.startswith(("cmd:", "env:")):
         raise ConfigError(f"{source}: api_key holds characters that no key has (is it a placeholder?)")
-    for name, least in (
-        ("context_win", 2000),
-        ("max_tokens", 1),
-        ("max_retries", 0),
-        ("connect_timeout", 0.1),
-    ):
+    for name, least in (("context_win", 2000), ("max_tokens", 1), ("max_retries", 0), ("connect_timeout", 0.1)):
         value = getattr(model, name)
         if value is not None and value < least:
             raise ConfigError(f"{source}: {name} must be at least {least}, not {value}")
@@ -350,11 +336,7 @@ def _from_toml(path: Path, text: str) -> tuple[list[Entry], dict[str, dict[str, 
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
-    at = [
-        i
-        for i, line in enumerate(text.splitlines(), 1)
-        if line.strip().replace(" ", "").startswith("[[llm]]")
-    ]
+    at = [i for i, line in enumerate(text.splitlines(), 1) if line.strip().replace(" ", "").startswith("[[llm]]")]
     tables = data.pop("llm", [])
     if not isinstance(tables, list):
         raise ConfigError(f"{path}: models are written as [[llm]] tables, with two brackets")

@@ -27,9 +27,7 @@ def announce(name: str, args: dict[str, Any], verbose: bool) -> str:
 def _short(key: str, value: Any) -> str:
     if key == "path":
         return re.split(r"[\\/]", str(value))[-1]
-    return " ".join(
-        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)).split()
-    )
+    return " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)).split())
 
 
 def whole(chat: Generator[str, None, Any]) -> Generator[str, None, Any]:

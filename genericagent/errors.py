@@ -49,12 +49,7 @@ class LLMError(GAError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        retryable: bool = False,
-        retry_after: float | None = None,
-        status: int | None = None,
+        self, message: str, *, retryable: bool = False, retry_after: float | None = None, status: int | None = None
     ) -> None:
         super().__init__(message)
         self.message = message

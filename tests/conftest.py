@@ -140,9 +140,7 @@ def no_process_left() -> Iterator[None]:
     for pid in left:
         with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
             os.kill(pid, signal.SIGKILL)
-    assert not left, "tests left processes behind (killed now):\n" + "\n".join(
-        f"{p}: {c}" for p, c in left.items()
-    )
+    assert not left, "tests left processes behind (killed now):\n" + "\n".join(f"{p}: {c}" for p, c in left.items())
 
 
 def _started_here() -> dict[int, str]:

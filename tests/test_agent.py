@@ -87,9 +87,7 @@ def test_an_abort_ends_the_tool_and_not_the_next_task(start: Start) -> None:  # 
     assert do(agent, "go on")["answer"] == "all ran"
     told = sent(server, 1)
     assert "begun" in told and "stopped by user" in told and "not run" in told  # C014
-    results = [
-        b for m in server.requests[-1].body["messages"] for b in m["content"] if b["type"] == "tool_result"
-    ]
+    results = [b for m in server.requests[-1].body["messages"] for b in m["content"] if b["type"] == "tool_result"]
     assert [f"quick {n}" in str(r) for n, r in enumerate(results[2:])] == [True] * 5
 
 
@@ -122,31 +120,22 @@ def test_an_empty_request_never_reaches_the_model(start: Start) -> None:  # C140
 def test_a_question_is_handed_out_and_the_answer_goes_on(start: Start) -> None:
     agent, server = start([call("ask_user", question="Which?", candidates=["a", "b"]), say("took b")])
     end = do(agent, "choose")
-    assert end["status"] == "needs_input" and end["question"] == {
-        "question": "Which?",
-        "candidates": ["a", "b"],
-    }
+    assert end["status"] == "needs_input" and end["question"] == {"question": "Which?", "candidates": ["a", "b"]}
     assert do(agent, "b")["answer"] == "took b"
     assert "HUMAN_INTERVENTION" in sent(server) and '"b"' in sent(server)
 
 
 def test_the_turn_limit_is_no_success_and_can_be_continued(start: Start) -> None:  # C037
-    agent, _ = start(
-        seq(*[call("code_run", type="bash", script="true")] * 2, then=say("finished now")), max_turns=2
-    )
+    agent, _ = start(seq(*[call("code_run", type="bash", script="true")] * 2, then=say("finished now")), max_turns=2)
     end = do(agent, "work")
-    assert (end["status"], end["result"], end["turn"]) == ("limit", "MAX_TURNS_EXCEEDED", 2) and "2" in end[
-        "error"
-    ]
+    assert (end["status"], end["result"], end["turn"]) == ("limit", "MAX_TURNS_EXCEEDED", 2) and "2" in end["error"]
     assert do(agent, "continue")["answer"] == "finished now"
 
 
 def test_a_looping_model_stops_at_the_cost_limit(start: Start) -> None:  # C143
     from genericagent.llm.blocks import Usage
 
-    (paths.home() / "config.toml").write_text(
-        '[prices."scripted"]\ninput = 10.0\noutput = 50.0\n', encoding="utf-8"
-    )
+    (paths.home() / "config.toml").write_text('[prices."scripted"]\ninput = 10.0\noutput = 50.0\n', encoding="utf-8")
     reply = Reply(tools=[Tool("code_run", {"type": "bash", "script": "true"})], usage=Usage(1000, 100))
     agent, server = start(lambda body, n: reply, max_cost=0.05, max_turns=100)
     agent.config.models[0].model = "scripted"
@@ -227,9 +216,7 @@ def test_pictures_go_along(start: Start) -> None:
 
 def two_models(server: ScriptedServer) -> None:
     entry = '[[llm]]\nname = "{}"\napi = "{}"\nmodel = "m-{}"\napi_key = "k-12345"\nbase_url = "{}"\n'
-    text = entry.format("one", "anthropic", 1, server.url) + entry.format(
-        "two", "chat", 2, f"{server.url}/v1"
-    )
+    text = entry.format("one", "anthropic", 1, server.url) + entry.format("two", "chat", 2, f"{server.url}/v1")
     (paths.home() / "config.toml").write_text(text, encoding="utf-8")
 
 
@@ -257,9 +244,7 @@ def test_an_edited_key_is_picked_up_between_tasks(start: Start, model_server: An
     assert "k-changed" in str(server.requests[1].headers) and '"a"' in sent(server).replace("'", '"')
 
 
-def test_a_file_broken_while_running_is_told_and_the_old_one_goes_on(
-    start: Start, model_server: Any
-) -> None:  # C155
+def test_a_file_broken_while_running_is_told_and_the_old_one_goes_on(start: Start, model_server: Any) -> None:  # C155
     server = model_server([say("a"), say("b")])
     two_models(server)
     agent, _ = start([])
@@ -343,9 +328,7 @@ def test_the_journal_is_private_and_holds_no_key(start: Start, ga_home: Path) ->
     assert journal.stat().st_mode & 0o077 == 0 and paths.sessions().stat().st_mode & 0o077 == 0
 
 
-def test_a_small_window_with_long_results_makes_progress_without_extra_calls(
-    start: Start,
-) -> None:  # C031 C034
+def test_a_small_window_with_long_results_makes_progress_without_extra_calls(start: Start) -> None:  # C031 C034
     turns = 12
     script = [call("code_run", type="bash", script=f"seq {n} 4000") for n in range(turns)]
     agent, server = start([*script, say("all done")])

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_loop import (
-    BaseHandler,
-    LoopExit,
-    StepOutcome,
-    agent_runner_loop,
-    exhaust,
-    try_call_generator,
-)
+from agent_loop import BaseHandler, LoopExit, StepOutcome, agent_runner_loop, exhaust, try_call_generator
 from ga import GenericAgentHandler
 from plugins import hooks
 

@@ -29,9 +29,7 @@ def names(found: config.Config) -> list[str]:
     return [m.name for m in found.models]
 
 
-TOML = (
-    '[[llm]]\nname = "{0}"\napi = "anthropic"\nmodel = "m"\napi_key = "k-{0}"\nbase_url = "https://x.test"\n'
-)
+TOML = '[[llm]]\nname = "{0}"\napi = "anthropic"\nmodel = "m"\napi_key = "k-{0}"\nbase_url = "https://x.test"\n'
 PY = "{0}_oai_config = {{'apikey': 'k-{0}', 'apibase': 'https://x.test/v1', 'model': 'm'}}\n"
 
 
@@ -41,9 +39,7 @@ def test_models_come_from_the_first_source_that_has_any(tmp_path: Path) -> None:
     assert [m.source for m in load(home, env).models] == ["environment", "environment"]
     write(beside / "mykey.py", PY.format("beside"))
     assert names(load(home, env, beside=beside)) == ["beside_oai_config"]
-    write(
-        home / "mykey.json", '{"js_oai": {"apikey": "k-json", "apibase": "https://x.test/v1", "model": "m"}}'
-    )
+    write(home / "mykey.json", '{"js_oai": {"apikey": "k-json", "apibase": "https://x.test/v1", "model": "m"}}')
     assert names(load(home, env, beside=beside)) == ["js_oai"]
     write(home / "mykey.py", PY.format("py"))
     assert names(load(home, env, beside=beside)) == ["py_oai_config"]
@@ -81,9 +77,7 @@ def test_one_broken_entry_of_three_is_named_with_its_line_and_skipped(tmp_path: 
     write(tmp_path / "config.toml", TOML.format("one") + bad + TOML.format("three"))
     found = load(tmp_path)
     assert names(found) == ["one", "three"]
-    assert (
-        len(found.problems) == 1 and "config.toml:7" in found.problems[0] and "base_url" in found.problems[0]
-    )
+    assert len(found.problems) == 1 and "config.toml:7" in found.problems[0] and "base_url" in found.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -92,19 +86,14 @@ def test_one_broken_entry_of_three_is_named_with_its_line_and_skipped(tmp_path: 
      ("api_key = 'k'\nmax_retries = -1", "max_retries"), ("api_key = 'k'\ncontext_win = 'big'", "context_win"),
      ("api_key = 'k'\nstream = 'yes'", "stream"), ("api_key = 'k'\napi_mode = 'soap'", "api_mode")],
 )  # fmt: skip
-def test_a_placeholder_or_a_wrong_type_is_said_and_skipped(
-    tmp_path: Path, key: str, said: str
-) -> None:  # C155
+def test_a_placeholder_or_a_wrong_type_is_said_and_skipped(tmp_path: Path, key: str, said: str) -> None:  # C155
     write(tmp_path / "config.toml", f"[[llm]]\nmodel = 'm'\nbase_url = 'https://x.test'\n{key}\n")
     found = load(tmp_path)
     assert found.models == [] and said in found.problems[0]
 
 
 def test_an_unknown_key_is_named_with_the_likely_one(tmp_path: Path) -> None:  # C155
-    write(
-        tmp_path / "config.toml",
-        TOML.format("a") + "temprature = 1\n[limits]\nmaxturns = 3\n[limit]\nx = 1\n",
-    )
+    write(tmp_path / "config.toml", TOML.format("a") + "temprature = 1\n[limits]\nmaxturns = 3\n[limit]\nx = 1\n")
     found = load(tmp_path)
     assert names(found) == ["a"]
     text = "\n".join(found.problems)
@@ -117,9 +106,7 @@ def test_an_unknown_key_is_named_with_the_likely_one(tmp_path: Path) -> None:  #
      ("mykey.py", "a = 1\n\nb = nope\n", "mykey.py:3"), ("mykey.json", '{\n"a": \n}', "line 3"), ("mykey.json", "[]", "object"),
      ("config.toml", "llm = 3\n", "[[llm]]"), ("config.toml", "name = 'x'\n", "name")],
 )  # fmt: skip
-def test_a_file_that_cannot_be_read_is_named_with_its_line(
-    tmp_path: Path, name: str, text: str, where: str
-) -> None:
+def test_a_file_that_cannot_be_read_is_named_with_its_line(tmp_path: Path, name: str, text: str, where: str) -> None:
     write(tmp_path / name, text)
     with pytest.raises(ConfigError) as error:
         load(tmp_path, {"ANTHROPIC_API_KEY": "k"})
@@ -131,9 +118,7 @@ def test_a_missing_config_file_is_an_error(tmp_path: Path) -> None:
         load(tmp_path, config_file=tmp_path / "nope.toml")
 
 
-def test_keys_may_come_from_the_environment_or_a_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_may_come_from_the_environment_or_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "k-from-env")
     write(tmp_path / "config.toml", TOML.format("a").replace("k-a", "env:SOME_KEY"))
     assert load(tmp_path).models[0].resolve_key() == "k-from-env"
@@ -182,9 +167,7 @@ def test_the_page_lists_every_key_and_no_other() -> None:
         assert f"`{alias}`" in text
 
 
-@pytest.mark.parametrize(
-    "code", re.findall(r"```toml\n(.*?)```", DOC.read_text("utf-8") if DOC.exists() else "", re.S)
-)
+@pytest.mark.parametrize("code", re.findall(r"```toml\n(.*?)```", DOC.read_text("utf-8") if DOC.exists() else "", re.S))
 def test_the_examples_of_the_page_are_read_without_a_complaint(tmp_path: Path, code: str) -> None:
     write(tmp_path / "config.toml", code)
     found = load(tmp_path)

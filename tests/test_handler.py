@@ -31,13 +31,9 @@ def do(handler: GenericAgentHandler, name: str, said: str = "", /, **args: Any) 
     return outcome
 
 
-def turn_end(
-    handler: GenericAgentHandler, turn: int, content: str = "<summary>did it</summary>", **more: Any
-) -> str:
+def turn_end(handler: GenericAgentHandler, turn: int, content: str = "<summary>did it</summary>", **more: Any) -> str:
     calls = [ToolCall("t", Function("code_run", "{}"))]
-    return handler.turn_end_callback(
-        reply(content), calls, [], turn, more.get("prompt", "\n"), more.get("exit")
-    )
+    return handler.turn_end_callback(reply(content), calls, [], turn, more.get("prompt", "\n"), more.get("exit"))
 
 
 # code_run
@@ -71,15 +67,11 @@ def test_inline_eval_of_a_literal_and_of_a_listed_method(handler: GenericAgentHa
         1,
         {"a": 2},
     ]
-    outcome = do(
-        handler, "code_run", type="python", inline_eval=True, script="handler.enter_plan_mode('plan.md')"
-    )
+    outcome = do(handler, "code_run", type="python", inline_eval=True, script="handler.enter_plan_mode('plan.md')")
     assert outcome.data["status"] == "success" and handler.max_turns >= 80
 
 
-def test_children_do_not_see_keys_but_the_rest(
-    handler: GenericAgentHandler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_children_do_not_see_keys_but_the_rest(handler: GenericAgentHandler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret-1")
     monkeypatch.setenv("SOME_API_KEY", "secret-2")
     monkeypatch.setenv("HARMLESS", "yes")
@@ -148,15 +140,10 @@ def test_three_failed_patches_of_a_file_get_a_stronger_hint(
     handler: GenericAgentHandler, tmp_path: Path
 ) -> None:  # C073
     (tmp_path / "f").write_text("alpha\n")
-    msgs = [
-        do(handler, "file_patch", path="f", old_content=f"beta{i}", new_content="x").data["msg"]
-        for i in range(3)
-    ]
+    msgs = [do(handler, "file_patch", path="f", old_content=f"beta{i}", new_content="x").data["msg"] for i in range(3)]
     assert "file_read" not in msgs[1] and "file_read" in msgs[2] and "3" in msgs[2]
     do(handler, "file_patch", path="f", old_content="alpha", new_content="beta")
-    assert (
-        "file_read" not in do(handler, "file_patch", path="f", old_content="zz", new_content="x").data["msg"]
-    )
+    assert "file_read" not in do(handler, "file_patch", path="f", old_content="zz", new_content="x").data["msg"]
 
 
 def test_relative_paths_start_in_the_working_directory_and_home_is_expanded(
@@ -180,9 +167,7 @@ def test_a_picture_becomes_an_image_block(handler: GenericAgentHandler, tmp_path
     (block,) = do(handler, "file_read", path="p.png").data
     assert block["type"] == "image" and block["source"]["media_type"] == "image/png"
     (tmp_path / "z.zip").write_bytes(b"PK\x03\x04" + bytes(range(256)) * 400)
-    assert (
-        do(handler, "file_read", path="z.zip").data == "[FILE] binary file: zip archive, 102404 bytes"
-    )  # C080
+    assert do(handler, "file_read", path="z.zip").data == "[FILE] binary file: zip archive, 102404 bytes"  # C080
 
 
 # the rest of the tools
@@ -263,9 +248,7 @@ def test_one_big_code_block_without_words_is_asked_about_once(handler: GenericAg
     assert not do(handler, "no_tool", "The code is:\n" + code).next_prompt
 
 
-def test_a_plan_ends_only_when_all_is_ticked_and_verified(
-    handler: GenericAgentHandler, tmp_path: Path
-) -> None:
+def test_a_plan_ends_only_when_all_is_ticked_and_verified(handler: GenericAgentHandler, tmp_path: Path) -> None:
     plan = tmp_path / "plan.md"
     plan.write_text("- [x] one\n- [ ] two\n")
     handler.enter_plan_mode("plan.md")
@@ -297,8 +280,7 @@ def test_a_summary_of_several_lines_or_of_a_novel_stays_one_line(handler: Generi
 
 
 @pytest.mark.parametrize(
-    ("turn", "said"),
-    [(7, "no blind retries"), (14, "no blind retries"), (35, "ask the user"), (10, "Memory index")],
+    ("turn", "said"), [(7, "no blind retries"), (14, "no blind retries"), (35, "ask the user"), (10, "Memory index")]
 )
 def test_milestones_warn(handler: GenericAgentHandler, turn: int, said: str) -> None:
     assert said in turn_end(handler, turn) and said not in turn_end(handler, turn + 1)
@@ -311,8 +293,7 @@ def test_honest_repetition_is_never_stopped(handler: GenericAgentHandler, tmp_pa
         assert turn_end(handler, n + 1)
     for n in range(30):
         assert (
-            do(handler, "file_patch", path="f0", old_content=str(n), new_content=str(n + 1)).data["status"]
-            == "success"
+            do(handler, "file_patch", path="f0", old_content=str(n), new_content=str(n + 1)).data["status"] == "success"
         )
 
 
@@ -324,11 +305,7 @@ def test_steering_comes_into_the_next_prompt_once(handler: GenericAgentHandler, 
     handler.parent = parent
     (tmp_path / "_intervene").write_text("hurry up")
     prompt = turn_end(handler, 1)
-    assert (
-        "[MASTER] use the other door" in prompt
-        and "[MASTER] hurry up" in prompt
-        and "under the mat" in prompt
-    )
+    assert "[MASTER] use the other door" in prompt and "[MASTER] hurry up" in prompt and "under the mat" in prompt
     assert not (tmp_path / "_intervene").exists()
     again = turn_end(handler, 2)
     assert "other door" not in again and "under the mat" in again
@@ -347,10 +324,7 @@ def test_consume_file_takes_it_away(tmp_path: Path) -> None:
 
 def test_broken_json_is_told_to_the_model(handler: GenericAgentHandler) -> None:  # C020
     outcome = do(handler, "bad_json", msg="The arguments of x are not valid JSON")
-    assert (
-        outcome.data == {"status": "error", "msg": "The arguments of x are not valid JSON"}
-        and outcome.next_prompt
-    )
+    assert outcome.data == {"status": "error", "msg": "The arguments of x are not valid JSON"} and outcome.next_prompt
 
 
 def test_a_stop_between_calls_ends_the_run(handler: GenericAgentHandler) -> None:

@@ -34,9 +34,7 @@ def test_only_the_doors_and_the_package_are_at_the_top(wheel: Path) -> None:
     shipped = {n for n in names if n.startswith("genericagent/_shipped/")}
     for folder in ("assets", "memory", "plugins"):
         ours = {
-            f"genericagent/_shipped/{p.relative_to(ROOT).as_posix()}"
-            for p in (ROOT / folder).rglob("*")
-            if p.is_file()
+            f"genericagent/_shipped/{p.relative_to(ROOT).as_posix()}" for p in (ROOT / folder).rglob("*") if p.is_file()
         }
         assert {n for n in ours if "__pycache__" not in n} <= shipped
     assert not [n for n in names if "__pycache__" in n or "mykey" in n or n.startswith("tests")]

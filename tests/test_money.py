@@ -64,9 +64,7 @@ def test_a_looping_model_stops_before_the_limit_and_says_what_was_spent(start: S
 
 
 def test_a_stopped_run_can_be_continued(start: Start) -> None:  # C143
-    agent, server = start(
-        seq(*[loop({}, n) for n in range(6)], then=say("finished", usage=DEAR)), max_cost=0.035
-    )
+    agent, server = start(seq(*[loop({}, n) for n in range(6)], then=say("finished", usage=DEAR)), max_cost=0.035)
     end = do(agent, "work")
     assert end["status"] == "limit", end
     assert do(agent, "continue")["answer"] == "finished"
@@ -78,9 +76,7 @@ def test_the_answer_may_be_as_long_as_what_is_left(start: Start) -> None:
     do(agent, "hi")
     do(agent, "hi")
     limits = [r.body["max_tokens"] for r in server.requests]
-    assert limits[0] < 5000 and 20 * limits[0] / 1e6 < 0.1, (
-        "what is left after the input, at 20 dollars a million"
-    )
+    assert limits[0] < 5000 and 20 * limits[0] / 1e6 < 0.1, "what is left after the input, at 20 dollars a million"
     assert limits[1] == pytest.approx(limits[0], rel=0.1), "each task has its own limit"
 
 
@@ -153,9 +149,7 @@ def test_a_provider_without_usage_is_estimated(start: Start) -> None:
 
 
 def test_usage_stands_in_the_journal_and_by_turn_task_session_and_day(start: Start) -> None:
-    agent, _ = start(
-        [call("code_run", type="bash", script="true"), say("a", usage=DEAR), say("b", usage=DEAR)]
-    )
+    agent, _ = start([call("code_run", type="bash", script="true"), say("a", usage=DEAR), say("b", usage=DEAR)])
     do(agent, "one")
     end = do(agent, "two")
     used = end["usage"]

@@ -77,7 +77,5 @@ def test_language_can_be_set_and_unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_say_fills_in_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        prompts, "catalog", lambda name: {"hello": "hello {who}"} if name == "messages" else {}
-    )
+    monkeypatch.setattr(prompts, "catalog", lambda name: {"hello": "hello {who}"} if name == "messages" else {})
     assert prompts.say("hello", who="you") == "hello you"

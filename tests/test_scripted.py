@@ -96,9 +96,7 @@ def test_text_arrives_in_each_format(play: Any, kind: str, stream: bool) -> None
 @pytest.mark.parametrize("kind", KINDS)
 def test_tool_arguments_are_sent_as_they_were_given(play: Any, kind: str) -> None:
     cut = '{"path": "a", "content": "hal'
-    server = play(
-        [Reply(tools=[Tool("file_write", cut), Tool("b", {"x": 1}, id="mine")], stop="length", chunk=5)]
-    )
+    server = play([Reply(tools=[Tool("file_write", cut), Tool("b", {"x": 1}, id="mine")], stop="length", chunk=5)])
     said = events(post(server, kind))
     if kind == "anthropic":
         got = "".join(e["delta"]["partial_json"] for e in said if e["type"] == "content_block_delta")
@@ -135,9 +133,7 @@ def test_usage_is_reported_in_each_apis_terms(play: Any) -> None:
     assert "usage" not in events(post(server, "chat"))[-1], "only on request"
     asked = events(post(server, "chat", stream_options={"include_usage": True}))[-1]
     assert asked["usage"]["prompt_tokens"] == 100 and asked["choices"] == []
-    assert events(post(server, "responses"))[-1]["response"]["usage"]["input_tokens_details"] == {
-        "cached_tokens": 60
-    }
+    assert events(post(server, "responses"))[-1]["response"]["usage"]["input_tokens_details"] == {"cached_tokens": 60}
     assert "usage" not in events(post(play([Reply(text="x", usage=False)]), "anthropic"))[-2]
 
 
@@ -163,9 +159,7 @@ def test_an_error_event_inside_a_good_stream(play: Any, kind: str) -> None:  # C
 @pytest.mark.parametrize("how", ["reset", "close"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_break_in_the_middle_comes_after_what_was_sent(play: Any, kind: str, how: Any) -> None:  # C002 C011
-    server = play(
-        [Reply(text="x" * 400, chunk=50, drop_text=200, drop_how=how), Reply(text="y" * 400, drop_bytes=30)]
-    )
+    server = play([Reply(text="x" * 400, chunk=50, drop_text=200, drop_how=how), Reply(text="y" * 400, drop_bytes=30)])
     with requests.post(server.url + PATHS[kind], json=body(kind), stream=True, timeout=20) as response:
         got = b""
         with pytest.raises((requests.exceptions.ChunkedEncodingError, requests.exceptions.ConnectionError)):
@@ -179,10 +173,7 @@ def test_a_break_in_the_middle_comes_after_what_was_sent(play: Any, kind: str, h
 
 def test_a_clean_end_without_a_length_looks_complete(play: Any) -> None:
     whole = play(
-        [
-            Reply(text="abc", framing="close"),
-            Reply(text="abc", framing="close", drop_after=3, drop_how="close"),
-        ]
+        [Reply(text="abc", framing="close"), Reply(text="abc", framing="close", drop_after=3, drop_how="close")]
     )
     first, second = post(whole, "anthropic"), post(whole, "anthropic")
     assert "transfer-encoding" not in first.headers and "content-length" not in first.headers
@@ -211,9 +202,7 @@ def test_a_client_that_leaves_ends_the_wait(play: Any) -> None:
 
 def test_closing_ends_answers_that_hang(play: Any) -> None:
     server = play([Reply(text="never", hang_before_headers=60)])
-    caller = threading.Thread(
-        target=lambda: pytest.raises(requests.exceptions.RequestException, post, server, "chat")
-    )
+    caller = threading.Thread(target=lambda: pytest.raises(requests.exceptions.RequestException, post, server, "chat"))
     caller.start()
     while not server.requests:
         time.sleep(0.01)
@@ -235,11 +224,7 @@ def test_bytes_go_out_as_given_and_cut_anywhere(play: Any) -> None:  # C025
     expected = f'data: {odd[0]}\n\nevent: x\ndata: {{"a":"é"}}\n\n: just a comment\n\ndata: [DONE]\n\n'
     assert post(server, "chat").content.decode() == expected
     html = post(server, "chat")
-    assert (html.status_code, html.headers["content-type"], html.text) == (
-        200,
-        "text/html",
-        "<html>busy</html>",
-    )
+    assert (html.status_code, html.headers["content-type"], html.text) == (200, "text/html", "<html>busy</html>")
     assert post(server, "chat").json() == {}
 
 
@@ -260,10 +245,7 @@ def test_other_paths_are_no_model_calls(play: Any) -> None:
     assert requests.post(server.url + "/v1/v1/messages", json={}, timeout=5).status_code == 404
     assert requests.get(server.url + "/", timeout=5).status_code == 404
     assert server.requests == [] and server.strays == ["GET /v1/models", "POST /v1/v1/messages", "GET /"]
-    assert (
-        requests.post(server.url + "/api/v4/chat/completions", json=body("chat"), timeout=5).status_code
-        == 200
-    )
+    assert requests.post(server.url + "/api/v4/chat/completions", json=body("chat"), timeout=5).status_code == 200
 
 
 def test_text_calls_are_those_of_the_text_protocol() -> None:
@@ -304,9 +286,7 @@ def test_good_requests_pass(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_without_its_result_and_a_result_without_its_call_are_refused(kind: str) -> None:  # C035
     at = next(
-        i
-        for i, m in enumerate(GOOD[kind])
-        if "tool_result" in str(m) or m.get("role") == "tool" or "output" in m
+        i for i, m in enumerate(GOOD[kind]) if "tool_result" in str(m) or m.get("role") == "tool" or "output" in m
     )
     without_result = GOOD[kind][:at] + GOOD[kind][at + (2 if kind == "anthropic" else 1) :]
     assert "t1" in wrong(kind, without_result) or "c1" in wrong(kind, without_result)
@@ -348,9 +328,7 @@ def test_settings_that_anthropic_refuses() -> None:
     thinking = {"type": "enabled", "budget_tokens": 2000}
     assert "greater" in wrong("anthropic", [USER], thinking=thinking, max_tokens=2000)
     assert "temperature" in wrong("anthropic", [USER], thinking=thinking, max_tokens=4000, temperature=0.5)
-    assert "twice" in wrong(
-        "anthropic", [USER], tools=[{"name": "f", "input_schema": {"type": "object"}}] * 2
-    )
+    assert "twice" in wrong("anthropic", [USER], tools=[{"name": "f", "input_schema": {"type": "object"}}] * 2)
 
 
 @pytest.mark.parametrize(
@@ -501,6 +479,4 @@ def test_the_demo_streams_over_the_same_path_as_a_provider(play: Any) -> None:
     assert len(deltas) > 20 and "scripted stand-in" in "".join(deltas)
     assert said[0]["message"]["model"] == "scripted-demo"
     assert call("file_write").tools[0].name in answer.text
-    assert "scripted stand-in" in text_of("anthropic", post(server, "anthropic")), (
-        "without tools it has only words"
-    )
+    assert "scripted stand-in" in text_of("anthropic", post(server, "anthropic")), "without tools it has only words"

@@ -28,29 +28,19 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     p = _Parser(
-        prog="ga",
-        description="A personal agent: chat in the terminal, or one task from a script.",
-        allow_abbrev=False,
+        prog="ga", description="A personal agent: chat in the terminal, or one task from a script.", allow_abbrev=False
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")
     p.add_argument("--version", action="version", version=f"genericagent {__version__}")
     mode = p.add_argument_group("one task, no chat")
-    mode.add_argument(
-        "-p", dest="prompt", metavar="TEXT", help="one answer on stdout; - reads the text from stdin"
-    )
+    mode.add_argument("-p", dest="prompt", metavar="TEXT", help="one answer on stdout; - reads the text from stdin")
     mode.add_argument("--output-format", choices=("text", "json", "stream-json"), default="text")
-    mode.add_argument(
-        "--task", metavar="NAME", help="files in $GA_HOME/temp/NAME: input.txt in, output.txt out"
-    )
+    mode.add_argument("--task", metavar="NAME", help="files in $GA_HOME/temp/NAME: input.txt in, output.txt out")
     mode.add_argument("--input", metavar="TEXT", help="with --task: the request (default: NAME/input.txt)")
     mode.add_argument("--history", metavar="FILE", help="with --task: JSON list of messages to begin with")
     mode.add_argument("--wait", type=float, metavar="SECONDS", help="with --task: stay open for reply.txt")
-    mode.add_argument(
-        "--bg", action="store_true", help="with --task: detach, print the PID, wait 600 s for replies"
-    )
-    mode.add_argument(
-        "--func", metavar="FILE", help="the request is in FILE; the answer goes to FILE.out.txt"
-    )
+    mode.add_argument("--bg", action="store_true", help="with --task: detach, print the PID, wait 600 s for replies")
+    mode.add_argument("--func", metavar="FILE", help="the request is in FILE; the answer goes to FILE.out.txt")
     mode.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     mode.add_argument("--nobg", action="store_true", help=argparse.SUPPRESS)
     mode.add_argument("--reflect", metavar="SCRIPT", help="watcher mode (not in this version)")
@@ -65,9 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     common.add_argument("--sandbox", choices=("off", "auto", "require"), default="off")
     common.add_argument("--cwd", metavar="DIR", help="the folder to work in")
     common.add_argument("--no-user-tools", action="store_true", help="leave out the tools that need a person")
-    common.add_argument(
-        "--verbose", action="store_true", help="show the model's text and tool output in full"
-    )
+    common.add_argument("--verbose", action="store_true", help="show the model's text and tool output in full")
     common.add_argument("--config", metavar="FILE", help="read the configuration from FILE first")
     return p
 
@@ -123,9 +111,7 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
     if (args.bg or args.wait or args.history or args.input is not None) and args.task is None:
         raise UsageError("--input, --history, --wait and --bg go with --task")
     if args.sandbox == "require":
-        raise UsageError(
-            "there is no sandbox in this version yet, and --sandbox require does not run without one"
-        )
+        raise UsageError("there is no sandbox in this version yet, and --sandbox require does not run without one")
     for name in ("max_turns", "max_cost", "max_time"):
         value = getattr(args, name)
         if value is not None and not value > 0:

@@ -36,9 +36,7 @@ def command(*aliases: str, usage: str = "", idle: bool = False) -> Callable[[Fun
     return register
 
 
-def parse(
-    text: str, exists: Callable[[str], bool] = lambda path: Path(path).exists()
-) -> tuple[str, str] | None:
+def parse(text: str, exists: Callable[[str], bool] = lambda path: Path(path).exists()) -> tuple[str, str] | None:
     """(word, arguments) when `text` is meant as a command, known or not; None when it is for the model."""
     match = _WORD.match(text.strip())
     if not match:

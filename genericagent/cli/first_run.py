@@ -45,9 +45,7 @@ def chosen_model() -> Iterator[tuple[str, str] | None]:
 
 def _welcome(texts: dict[str, str], offers: list[tuple[LocalServer, str]]) -> str:
     entry = "\n".join(f"       {line}" for line in ENTRY.splitlines())
-    head = texts["welcome"].format(
-        export=EXPORT, file=paths.home() / "config.toml", entry=entry, home=paths.home()
-    )
+    head = texts["welcome"].format(export=EXPORT, file=paths.home() / "config.toml", entry=entry, home=paths.home())
     lines = [texts["offer_demo"]]
     for number, (server, name) in enumerate(offers, 1):
         lines.append(texts["offer_local"].format(number=number, name=one_line(name), server=server.name))

@@ -36,11 +36,7 @@ _TOOL_FENCE = "`````"
 _PADDING = re.compile(r" +(?=(?:\x1b\[0?m)?$)", re.M)  # rich fills lines up, which is a nuisance when copying
 _EMPTY = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+|(?:\n(?:\x1b\[[0-9;]*m)*)+\Z")
 # Chinese and Japanese text may break after each character, but not before closing nor after opening marks.
-_WIDE, _OPENING, _CLOSING = (
-    "\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60",
-    "「『（《【〈",
-    "，。、；：！？）」』】》〉",
-)
+_WIDE, _OPENING, _CLOSING = ("\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60", "「『（《【〈", "，。、；：！？）」』】》〉")
 _WORD = re.compile(rf"\s*(?:[{_OPENING}]*[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_CLOSING}]*)\s*")
 
 
@@ -162,9 +158,7 @@ class Reader:
             self._flush()
             language = (fence[3].split() or [""])[0]
             self._fence = (" " * len(fence[1]), fence[2], language)
-            self._out.append(
-                Piece("fence", fence[1].strip() + " " * bool(fence[1].strip()) + fence[2] + language)
-            )
+            self._out.append(Piece("fence", fence[1].strip() + " " * bool(fence[1].strip()) + fence[2] + language))
             return None
         listing = bool(self._block) and bool(_ITEM.match(self._block[0]))
         if not line.strip():
@@ -434,9 +428,7 @@ class Painter:
                 if (painted := _rich(piece, width, self._colour)).strip():
                     return painted
             except Exception:  # a fault in the renderer costs the colours, not the text
-                logging.getLogger(__name__).exception(
-                    "cannot render a piece of %d characters", len(piece.text)
-                )
+                logging.getLogger(__name__).exception("cannot render a piece of %d characters", len(piece.text))
         colour, mark = _FORMS[piece.kind]
         text = mark + (piece.text.replace("\n", "\n" + " " * len(mark)) if mark else piece.text)
         if piece.note and piece.kind != "code":

@@ -62,9 +62,7 @@ def working(agent: GenericAgent) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def items(
-    agent: GenericAgent, text: str, every_tick: Callable[[], None] | None = None
-) -> Iterator[dict[str, Any]]:
+def items(agent: GenericAgent, text: str, every_tick: Callable[[], None] | None = None) -> Iterator[dict[str, Any]]:
     """Queue a task and yield its display items up to the last; `every_tick` is called a few times a second."""
     queue = agent.put_task(text)
     looked = time.monotonic()

@@ -67,11 +67,7 @@ def _rounds(args: Namespace, folder: Path, make_agent: Callable[[], GenericAgent
 
 
 def _folder(name: str) -> Path:
-    if (
-        not re.fullmatch(r"[^\s/\\:\x00-\x1f][^/\\:\x00-\x1f]*", name)
-        or name.startswith((".", "_"))
-        or len(name) > 100
-    ):
+    if not re.fullmatch(r"[^\s/\\:\x00-\x1f][^/\\:\x00-\x1f]*", name) or name.startswith((".", "_")) or len(name) > 100:
         raise UsageError(f"{name!r} is not a task name: one file name, not beginning with . or _")
     return task_dir(name)
 
@@ -130,18 +126,12 @@ def _round(agent: GenericAgent, text: str, folder: Path, number: int) -> dict[st
             last = item
         if last["status"] == "needs_input":
             question = last["question"]
-            out.write(
-                "\n" + "\n".join([question["question"], *(f"- {c}" for c in question["candidates"])]) + "\n"
-            )
+            out.write("\n" + "\n".join([question["question"], *(f"- {c}" for c in question["candidates"])]) + "\n")
         if last["error"]:
             out.write(f"\n[{last['status']}] {last['error']}\n")
         if last.get("files_changed"):
-            out.write(
-                "\n" + "\n".join(f"{how}: {path}" for path, how in last["files_changed"].items()) + "\n"
-            )
-        atomic.write_text(
-            folder / "result.json", json.dumps(outcome(last), ensure_ascii=False, indent=1) + "\n"
-        )
+            out.write("\n" + "\n".join(f"{how}: {path}" for path, how in last["files_changed"].items()) + "\n")
+        atomic.write_text(folder / "result.json", json.dumps(outcome(last), ensure_ascii=False, indent=1) + "\n")
         out.write(f"\n{ROUND_END}\n")
     if last["error"]:
         sys.stderr.write(f"error: {last['error']}\n")

@@ -28,9 +28,7 @@ def url(base: str) -> str:
 
 def headers(api_key: str) -> dict[str, str]:
     key = api_key.strip()
-    auth = (
-        {"x-api-key": key} if key.startswith("sk-ant-") else {"Authorization": f"Bearer {key}"} if key else {}
-    )
+    auth = {"x-api-key": key} if key.startswith("sk-ant-") else {"Authorization": f"Bearer {key}"} if key else {}
     return {"anthropic-version": "2023-06-01", **auth}
 
 
@@ -43,11 +41,7 @@ def encode(request: Request) -> dict[str, Any]:
     prepared = prepare(request.messages, origin("anthropic", request.model), _keep, safe_id)
     messages = with_tail(_marked(prepared), request.tail)
     tools = [_tool(t.get("function", t)) for t in request.tools]
-    system = (
-        [{"type": "text", "text": clean(request.system), "cache_control": _MARK}]
-        if request.system.strip()
-        else []
-    )
+    system = [{"type": "text", "text": clean(request.system), "cache_control": _MARK}] if request.system.strip() else []
     if tools and not system:
         tools[-1]["cache_control"] = _MARK
     body: dict[str, Any] = {
@@ -89,9 +83,7 @@ def _marked(messages: list[Message]) -> list[Message]:
     """A breakpoint at the end of the newest two messages of the user: one to read up to, one to write."""
     users = [i for i, m in enumerate(messages) if m["role"] == "user"][-2:]
     return [
-        {**m, "content": [*m["content"][:-1], {**m["content"][-1], "cache_control": _MARK}]}
-        if i in users
-        else m
+        {**m, "content": [*m["content"][:-1], {**m["content"][-1], "cache_control": _MARK}]} if i in users else m
         for i, m in enumerate(messages)
     ]
 
@@ -171,9 +163,7 @@ class Decoder(BaseDecoder):
     def _message(self, message: dict[str, Any]) -> None:
         self.model = str(message.get("model") or self.model)
         content = message.get("content") or ()
-        for index, block in enumerate(
-            [{"type": "text", "text": content}] if isinstance(content, str) else content
-        ):
+        for index, block in enumerate([{"type": "text", "text": content}] if isinstance(content, str) else content):
             self._start(index, block)
         self._usage(message.get("usage") or {})
 
@@ -234,11 +224,7 @@ class Decoder(BaseDecoder):
             return [{"type": "text", "text": text, **cited}] if text or cited else []
         if part.kind == "thinking":
             signature = "".join(part.signature) if text == clean(text) else ""  # it wouldn't fit any more
-            return (
-                [{"type": "thinking", "thinking": text, "signature": signature, **mark}]
-                if text or signature
-                else []
-            )
+            return [{"type": "thinking", "thinking": text, "signature": signature, **mark}] if text or signature else []
         given: Any = "".join(part.json)
         given = given if given.strip() else block.get("input")
         if part.kind == "tool_use":

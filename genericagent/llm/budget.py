@@ -39,9 +39,7 @@ class Budget:
         self.caps = list(caps)
         self.largest = 0  # tokens of the largest answer so far
 
-    def before(
-        self, model: str, price: tuple[float, ...] | None, input: int, max_tokens: int | None
-    ) -> int | None:
+    def before(self, model: str, price: tuple[float, ...] | None, input: int, max_tokens: int | None) -> int | None:
         """Count a call ahead. Returns the most tokens its answer may have; None where no cap counts.
 
         `price`: dollars per million tokens (input, output, cache read, cache write); `input`: tokens, estimated.

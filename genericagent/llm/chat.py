@@ -251,9 +251,7 @@ class Decoder(BaseDecoder):
         """Mistral: [{"type": "thinking", "thinking": [{"type": "text", "text": …}]}, {"type": "text", "text": …}]."""
         for chunk in content:
             if thought := chunk.get("thinking"):
-                self._think(
-                    "content", thought if isinstance(thought, str) else "".join(t["text"] for t in thought)
-                )
+                self._think("content", thought if isinstance(thought, str) else "".join(t["text"] for t in thought))
             elif chunk.get("text"):
                 self.say(self._text, "text", chunk["text"])
 

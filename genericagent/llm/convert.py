@@ -22,19 +22,7 @@ _THINKING = ("thinking", "redacted_thinking", "reasoning")
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")  # Anthropic runs these itself
 # What is left of a block that another provider made: its own extras (citations, signatures of calls, …) are taken off.
 _NEUTRAL = frozenset(
-    (
-        "type",
-        "text",
-        "id",
-        "name",
-        "input",
-        "incomplete",
-        "input_raw",
-        "tool_use_id",
-        "content",
-        "is_error",
-        "source",
-    )
+    ("type", "text", "id", "name", "input", "incomplete", "input_raw", "tool_use_id", "content", "is_error", "source")
 )
 
 Keep = Callable[[Block], Block | None]
@@ -51,11 +39,7 @@ def endpoint(base: str, path: str) -> str:
 
 
 def prepare(
-    messages: Iterable[Mapping[str, Any]],
-    own: str,
-    keep: Keep,
-    legal_id: Callable[[str], str],
-    tail: str = "",
+    messages: Iterable[Mapping[str, Any]], own: str, keep: Keep, legal_id: Callable[[str], str], tail: str = ""
 ) -> list[Message]:
     """Messages that hold every rule the APIs share.
 
@@ -104,9 +88,7 @@ def with_tail(prepared: list[Message], tail: str) -> list[Message]:
 def result_text(result: Block) -> str:
     """The text parts of a prepared tool_result, joined."""
     content = result["content"]
-    return (
-        content if isinstance(content, str) else "\n".join(b["text"] for b in content if b["type"] == "text")
-    )
+    return content if isinstance(content, str) else "\n".join(b["text"] for b in content if b["type"] == "text")
 
 
 def result_images(result: Block) -> list[Block]:
@@ -159,9 +141,7 @@ def _block(raw: Any, by_model: bool, own: str, keep: Keep) -> Block | None:
     foreign = block.get("origin") not in (None, own)
     if kind in _THINKING:
         edited = block != raw and (raw.get("signature") or kind != "thinking")
-        return (
-            keep(block) if by_model and not foreign and not edited else None
-        )  # signed thinking is never edited
+        return keep(block) if by_model and not foreign and not edited else None  # signed thinking is never edited
     if foreign:
         block = {k: v for k, v in block.items() if k in _NEUTRAL}
     if kind in ("text", "refusal"):
@@ -187,11 +167,7 @@ def _result(block: Block) -> Block:
         content = "" if content is None else json.dumps(content, ensure_ascii=False)
     if not content or not (isinstance(content, list) or content.strip()):
         content = "(no output)"
-    found: Block = {
-        "type": "tool_result",
-        "tool_use_id": str(block.get("tool_use_id") or ""),
-        "content": content,
-    }
+    found: Block = {"type": "tool_result", "tool_use_id": str(block.get("tool_use_id") or ""), "content": content}
     return {**found, "is_error": True} if block.get("is_error") else found
 
 

@@ -27,9 +27,7 @@ CANONICAL = {
     **dict.fromkeys(("length", "max_output_tokens", "incomplete", "model_length"), "max_tokens"),
     **dict.fromkeys(("content_filter", "sensitive", "safety", "recitation"), "refusal"),
     **dict.fromkeys(("model_context_window_exceeded", "context_length_exceeded"), "context_window"),
-    **dict.fromkeys(
-        ("insufficient_system_resource", "failed", "network_error", "abort", "cancelled"), "error"
-    ),
+    **dict.fromkeys(("insufficient_system_resource", "failed", "network_error", "abort", "cancelled"), "error"),
 }
 _EARLY = ("max_tokens", "context_window", "refusal", "error")  # what was generated last may be unfinished
 _MAX_DEPTH = 100  # levels of a JSON value; no API and no tool takes deeper ones

@@ -15,17 +15,7 @@ RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 530)}
 MESSAGE_LIMIT = 400  # characters of a provider's words that are shown
 
 _MESSAGE_KEYS = (
-    *(
-        "message",
-        "Message",
-        "error_description",
-        "error",
-        "detail",
-        "details",
-        "msg",
-        "error_message",
-        "error_msg",
-    ),
+    *("message", "Message", "error_description", "error", "detail", "details", "msg", "error_message", "error_msg"),
     *("errors", "status_msg", "reason", "title"),
 )
 _ANSWER_KEYS = frozenset({"choices", "content", "output", "response", "type", "object"})

@@ -90,9 +90,7 @@ def known_lines(messages: list[Message]) -> set[str]:
     return known
 
 
-def compress_history_tags(
-    messages: list[Message], keep_recent: int = RECENT, keep: int = KEEP
-) -> list[Message]:
+def compress_history_tags(messages: list[Message], keep_recent: int = RECENT, keep: int = KEEP) -> list[Message]:
     """A copy in which all but the newest messages have their long pieces shortened and working memory dropped.
 
     Never touched: thinking blocks (they may be signed) and the user's request.
@@ -161,14 +159,10 @@ def _results_in(message: Message) -> int:
     if message["role"] != "user":
         return 0
     native: int = sum(b.get("type") == "tool_result" for b in message["content"])
-    return native or sum(
-        b["text"].count("<tool_result>") for b in message["content"] if b.get("type") == "text"
-    )
+    return native or sum(b["text"].count("<tool_result>") for b in message["content"] if b.get("type") == "text")
 
 
-def _keep(
-    messages: list[Message], full: int, short: int, keep_prefix: int, save: Save | None
-) -> list[Message]:
+def _keep(messages: list[Message], full: int, short: int, keep_prefix: int, save: Save | None) -> list[Message]:
     """The messages that a cut leaves, with one message of lines for the turns that go."""
     request = max((i for i, m in enumerate(messages) if m.get("request")), default=-1)
     head: list[Message] = []
@@ -183,9 +177,7 @@ def _keep(
         elif message.get("request"):
             lines.append(user_line(message["content"][0].get("text") or ""))
     if lines:
-        head.append(
-            {"role": "user", "content": [{"type": "text", "text": _lines_text(lines)}], "lines": True}
-        )
+        head.append({"role": "user", "content": [{"type": "text", "text": _lines_text(lines)}], "lines": True})
     return [*head, *(_short_message(m, KEEP, save) for m in messages[short:full]), *messages[full:]]
 
 
@@ -215,9 +207,7 @@ def _squeeze(
         if sum(map(size, out)) <= goal:
             return out
         newest = i == len(out) - 1
-        out[i] = _short_message(
-            out[i], max(KEEP, int(room / 2)) if newest else KEEP, save
-        )  # room / 3 at 3 characters
+        out[i] = _short_message(out[i], max(KEEP, int(room / 2)) if newest else KEEP, save)  # room / 3 at 3 characters
     turns = [i for i in range(keep_prefix, len(out) - 3) if _is_answered(out, i)]
     while turns and sum(map(size, out)) > room:
         del out[turns[0] : turns[0] + 2]
@@ -261,9 +251,7 @@ def _short_block(block: Block, keep: int, save: Save | None) -> Block:
 def _short_content(content: Any, keep: int, save: Save | None) -> Any:
     if isinstance(content, list):
         return [
-            {**b, "text": shorten(b["text"], keep, save)}
-            if b.get("type") == "text"
-            else _short_block(b, keep, save)
+            {**b, "text": shorten(b["text"], keep, save)} if b.get("type") == "text" else _short_block(b, keep, save)
             for b in content
         ]
     return shorten(str(content), keep, save)

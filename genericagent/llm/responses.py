@@ -87,9 +87,7 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
         kind = block["type"]
         if kind in ("text", "refusal"):
             phase = {"phase": block["phase"]} if "phase" in block else {}
-            items.append(
-                {"role": "assistant", "content": [{"type": "output_text", "text": block["text"]}], **phase}
-            )
+            items.append({"role": "assistant", "content": [{"type": "output_text", "text": block["text"]}], **phase})
         elif kind == "tool_use":
             call = {"call_id": block["id"], "name": block["name"]}
             arguments = json.dumps(block["input"], ensure_ascii=False)
@@ -105,9 +103,7 @@ def _user(message: Message) -> list[dict[str, Any]]:
     for block in message["content"]:
         if block["type"] == "tool_result":
             words, images = result_text(block), [_part(i) for i in result_images(block)]
-            output: Any = (
-                [*([{"type": "input_text", "text": words}] if words else []), *images] if images else words
-            )
+            output: Any = [*([{"type": "input_text", "text": words}] if words else []), *images] if images else words
             items.append({"type": "function_call_output", "call_id": block["tool_use_id"], "output": output})
         else:
             rest.append(_part(block))
@@ -212,10 +208,7 @@ class Decoder(BaseDecoder):
 
     def _take_item(self, item: _Item, raw: dict[str, Any]) -> None:
         """A form of the item as a whole; the last one is the fullest, but may lack what an earlier one had."""
-        item.raw = {
-            **item.raw,
-            **{k: v for k, v in raw.items() if v not in (None, "", []) or k not in item.raw},
-        }
+        item.raw = {**item.raw, **{k: v for k, v in raw.items() if v not in (None, "", []) or k not in item.raw}}
         content = raw.get("content") or ()
         parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else [*content]
         parts += raw.get("summary") or ()
@@ -256,10 +249,7 @@ class Decoder(BaseDecoder):
         raw, mark = item.raw, {"origin": self.origin}
         if item.type == "message":
             phase = {"phase": raw["phase"], **mark} if raw.get("phase") else {}
-            texts = [
-                ("text", "".join(item.parts("output_text"))),
-                ("refusal", "".join(item.parts("refusal"))),
-            ]
+            texts = [("text", "".join(item.parts("output_text"))), ("refusal", "".join(item.parts("refusal")))]
             return [{"type": kind, "text": words, **phase} for kind, words in texts if words]
         if item.type == "function_call":
             doubt = "incomplete" if raw.get("status") == "incomplete" else self.doubt(last)
@@ -269,11 +259,7 @@ class Decoder(BaseDecoder):
             return [{**raw, "type": item.type, **mark}] if item.type else []
         summary, plain = item.parts("summary_text"), "".join(item.parts("reasoning_text"))
         secret = str(raw.get("encrypted_content") or "")
-        block: Block = {
-            "type": "thinking",
-            "thinking": "\n\n".join(summary) or plain,
-            "signature": secret,
-        }
+        block: Block = {"type": "thinking", "thinking": "\n\n".join(summary) or plain, "signature": secret}
         if len(summary) > 1:
             block["summary"] = summary
         elif plain and not summary:

@@ -54,12 +54,7 @@ class Reader:
             head, line_end, rest = block.partition("\n")
             if not line_end and head.startswith("data: ") and len(head) > 6:
                 events.append(("message", head[6:]))
-            elif (
-                rest.startswith("data: ")
-                and head.startswith("event: ")
-                and "\n" not in rest
-                and len(rest) > 6
-            ):
+            elif rest.startswith("data: ") and head.startswith("event: ") and "\n" not in rest and len(rest) > 6:
                 events.append((head[7:], rest[6:]))
             elif block:
                 events += _parse_block(block)

@@ -16,8 +16,7 @@ _OPEN = "<tool_use>"
 # Regions whose content is never a call. A closing file tag counts where the reply goes on with a call or ends, so that
 # a file which itself contains the tag stays whole.
 _QUIET = re.compile(
-    r"<thinking>.*?(?:</thinking>|\Z)|<file_content>.*?</file_content>(?=\s*(?:<tool_use>|<summary>|\Z))",
-    re.S,
+    r"<thinking>.*?(?:</thinking>|\Z)|<file_content>.*?</file_content>(?=\s*(?:<tool_use>|<summary>|\Z))", re.S
 )
 _BODY_START = re.compile(r"\s*(?:`{3,}[\w-]*\s*)?(?=\{)")
 

@@ -82,9 +82,7 @@ class Stream:
         self.content_type = response.headers.get("content-type", "")
         self._response = response
         self._abort = abort
-        self._inner = getattr(
-            response.raw, "_fp", None
-        )  # the http.client response, for its socket and buffer
+        self._inner = getattr(response.raw, "_fp", None)  # the http.client response, for its socket and buffer
         self._sock = _socket_of(self._inner)
         abort.on_set(self._cut)
 
@@ -181,12 +179,7 @@ class Transport:
 
         Raises LLMError for a status >= 400 and for any network fault, Aborted when the user stops meanwhile.
         """
-        send = {
-            "User-Agent": USER_AGENT,
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/json",
-            **headers,
-        }
+        send = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity", "Content-Type": "application/json", **headers}
         answer: SimpleQueue[Any] = SimpleQueue()
 
         def call() -> None:
@@ -274,9 +267,7 @@ def _network_error(error: Exception, doing: str) -> LLMError:
             "ALL_PROXY/HTTPS_PROXY"
         )
     if isinstance(error, (requests.exceptions.SSLError,)):
-        return LLMError(
-            f"TLS to the provider failed {doing}: {_reason(error)}; see `verify` in docs/CONFIG.md"
-        )
+        return LLMError(f"TLS to the provider failed {doing}: {_reason(error)}; see `verify` in docs/CONFIG.md")
     if isinstance(error, (requests.exceptions.ConnectTimeout, requests.exceptions.ReadTimeout, TimeoutError)):
         return LLMError(f"timed out {doing}", retryable=True)
     if isinstance(error, (requests.exceptions.ProxyError,)):
@@ -284,9 +275,7 @@ def _network_error(error: Exception, doing: str) -> LLMError:
     if isinstance(error, (requests.exceptions.InvalidURL, requests.exceptions.MissingSchema, UnicodeError)):
         return LLMError(f"the base URL is not usable {doing}: {_reason(error)}")
     if isinstance(error, (requests.exceptions.InvalidHeader, requests.exceptions.InvalidSchema)):
-        return LLMError(
-            f"the request could not be sent {doing}: {type(error).__name__}; check api_key and base_url"
-        )
+        return LLMError(f"the request could not be sent {doing}: {type(error).__name__}; check api_key and base_url")
     if "timed out" in text:
         return LLMError(f"timed out {doing}", retryable=True)
     return LLMError(f"network error {doing}: {_reason(error)}", retryable=True)

@@ -54,9 +54,7 @@ def estimate_block(block: Block) -> int:
         return IMAGE_TOKENS
     if kind == "tool_result":
         content = block.get("content")
-        return 8 + (
-            sum(map(estimate_block, content)) if isinstance(content, list) else estimate(str(content))
-        )
+        return 8 + (sum(map(estimate_block, content)) if isinstance(content, list) else estimate(str(content)))
     if kind == "thinking":
         return estimate(block.get("thinking") or "") + len(block.get("signature") or "") // 3
     return estimate(str(block)) + 8

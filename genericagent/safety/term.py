@@ -29,12 +29,7 @@ _COLOUR = re.compile("(\x1b\\[[0-9;:]*m)")
 _LINES = dict.fromkeys((0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029), "\n")
 _GONE = dict.fromkeys((*range(0x09), *range(0x0E, 0x20), *range(0x7F, 0xA0)))
 _SHOWN = {c: f"[U+{c:04X}]" for c in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xFFF9, 0xFFFC))}
-_TABLE: dict[int, str | None] = {
-    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
-    **_GONE,
-    **_SHOWN,
-    **_LINES,
-}
+_TABLE: dict[int, str | None] = {**dict.fromkeys(range(0xD800, 0xE000), "\ufffd"), **_GONE, **_SHOWN, **_LINES}
 
 
 class Stripper:

@@ -81,9 +81,7 @@ def _after_run(texts: dict[str, str], names: list[str], result: str) -> Reply:
     fresh = names[-1] == "code_run"
     if fresh and int(found[1]) == RIGHT:
         return Reply(
-            text=texts["answer" if "file_patch" in names else "right_at_once"].format(
-                output=found[0], file=FILE
-            )
+            text=texts["answer" if "file_patch" in names else "right_at_once"].format(output=found[0], file=FILE)
         )
     if fresh and "file_patch" in names:
         return Reply(text=texts["still_wrong"].format(output=found[0], right=RIGHT))

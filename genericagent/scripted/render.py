@@ -43,11 +43,7 @@ def kind_of(path: str) -> Kind | None:
     path = path.partition("?")[0]
     if "/v1/v1/" in path:
         return None  # a base URL with /v1 joined to /v1/…: the real ones answer 404 too
-    endings: dict[str, Kind] = {
-        "/messages": "anthropic",
-        "/chat/completions": "chat",
-        "/responses": "responses",
-    }
+    endings: dict[str, Kind] = {"/messages": "anthropic", "/chat/completions": "chat", "/responses": "responses"}
     return next((kind for ending, kind in endings.items() if path.endswith(ending)), None)
 
 
@@ -97,9 +93,7 @@ class _Format:
     def __init__(self, reply: Reply, request: Json, n: int) -> None:
         self.reply, self.request, self.n = reply, request, n
         self.model = reply.model or request.get("model") or "scripted"
-        self.tools = [
-            (t.id if t.id is not None else f"{self.prefix}_{n}_{i}", t) for i, t in enumerate(reply.tools)
-        ]
+        self.tools = [(t.id if t.id is not None else f"{self.prefix}_{n}_{i}", t) for i, t in enumerate(reply.tools)]
         self.stop = reply.stop if reply.stop is not None else ("tool_use" if reply.tools else "end_turn")
         self.usage = _usage(reply, request)
 
@@ -149,17 +143,12 @@ class _Anthropic(_Format):
     def _blocks(self) -> Iterator[tuple[Json, list[Json]]]:
         r = self.reply
         if r.thinking or r.signature:
-            deltas: list[Json] = [
-                {"type": "thinking_delta", "thinking": piece} for piece in _cut(r.thinking, r.chunk)
-            ]
+            deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in _cut(r.thinking, r.chunk)]
             if r.signature:
                 deltas.append({"type": "signature_delta", "signature": r.signature})
             yield {"type": "thinking", "thinking": "", "signature": ""}, deltas
         if r.text:
-            yield (
-                {"type": "text", "text": ""},
-                [{"type": "text_delta", "text": p} for p in _cut(r.text, r.chunk)],
-            )
+            yield ({"type": "text", "text": ""}, [{"type": "text_delta", "text": p} for p in _cut(r.text, r.chunk)])
         for id_, tool in self.tools:
             head = {"type": "tool_use", "id": id_, "name": tool.name, "input": {}}
             yield head, [{"type": "input_json_delta", "partial_json": p} for p in _cut(tool.raw, r.chunk)]
@@ -209,9 +198,7 @@ class _Chat(_Format):
         if self.stop:
             yield self._delta({}, finish=self._stop())
         if self.usage and (self.request.get("stream_options") or {}).get("include_usage"):
-            yield Piece(
-                encode((None, {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage()}))
-            )
+            yield Piece(encode((None, {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage()})))
         yield Piece(encode((None, "[DONE]")))
 
     def whole(self) -> Json:
@@ -299,9 +286,7 @@ class _Responses(_Format):
 
     def _message(self, item: Json, where: Json) -> Iterator[Piece]:
         part: Json = {**where, "item_id": item["id"], "content_index": 0}
-        yield self._event(
-            "response.output_item.added", **where, item={**item, "content": [], "status": "in_progress"}
-        )
+        yield self._event("response.output_item.added", **where, item={**item, "content": [], "status": "in_progress"})
         empty = {"type": "output_text", "text": "", "annotations": []}
         yield self._event("response.content_part.added", **part, part=empty)
         for piece in _cut(self.reply.text, self.reply.chunk):
@@ -324,31 +309,17 @@ class _Responses(_Format):
         return "incomplete" if self._incomplete() else "completed"
 
     def _incomplete(self) -> Json | None:
-        reasons = {
-            "max_tokens": "max_output_tokens",
-            "length": "max_output_tokens",
-            "refusal": "content_filter",
-        }
+        reasons = {"max_tokens": "max_output_tokens", "length": "max_output_tokens", "refusal": "content_filter"}
         return {"reason": reasons[self.stop]} if self.stop in reasons else None
 
     def _response(self, status: str, output: list[Json]) -> Json:
-        head = {
-            "id": f"resp_{self.n}",
-            "object": "response",
-            "created_at": 0,
-            "status": status,
-            "error": None,
-        }
+        head = {"id": f"resp_{self.n}", "object": "response", "created_at": 0, "status": status, "error": None}
         why = self._incomplete() if status == "incomplete" else None
         body: Json = {**head, "model": self.model, "incomplete_details": why, "output": output}
         if status == "in_progress" or not self.usage:
             return {**body, "usage": None}
         u = self.usage
-        tokens: Json = {
-            "input_tokens": u.input,
-            "output_tokens": u.output,
-            "total_tokens": u.input + u.output,
-        }
+        tokens: Json = {"input_tokens": u.input, "output_tokens": u.output, "total_tokens": u.input + u.output}
         tokens["input_tokens_details"] = {"cached_tokens": u.cache_read}
         return {**body, "usage": {**tokens, "output_tokens_details": {"reasoning_tokens": 0}}}
 

@@ -66,9 +66,7 @@ class ScriptedServer:
     strict    answer 400 to what the real APIs refuse
     """
 
-    def __init__(
-        self, replies: Script = (), host: str = "127.0.0.1", port: int = 0, *, strict: bool = False
-    ) -> None:
+    def __init__(self, replies: Script = (), host: str = "127.0.0.1", port: int = 0, *, strict: bool = False) -> None:
         self.replies = replies
         self.strict = strict
         self.requests: list[Recorded] = []
@@ -138,10 +136,7 @@ class ScriptedServer:
                     continue
                 request = self._record(path, headers, raw, arrived, number)
                 reply = self._choose(kind, request)
-                if (
-                    not self._answer(conn, kind, reply, request)
-                    or headers.get("connection", "").lower() == "close"
-                ):
+                if not self._answer(conn, kind, reply, request) or headers.get("connection", "").lower() == "close":
                     return
         except (OSError, _Gone) as error:
             _log.debug("connection %d of the scripted model ended: %s", number, error)
@@ -150,9 +145,7 @@ class ScriptedServer:
             with self._lock:
                 self._open.pop(conn, None)
 
-    def _record(
-        self, path: str, headers: dict[str, str], raw: bytes, arrived: float, number: int
-    ) -> Recorded:
+    def _record(self, path: str, headers: dict[str, str], raw: bytes, arrived: float, number: int) -> Recorded:
         try:
             body = json.loads(raw)
         except ValueError:
@@ -197,9 +190,7 @@ class ScriptedServer:
         return Reply(status=400, text=text)
 
     def _changed_thinking(self, body: dict[str, Any]) -> list[str]:
-        blocks = [
-            b for m in body.get("messages") or [] if isinstance(m.get("content"), list) for b in m["content"]
-        ]
+        blocks = [b for m in body.get("messages") or [] if isinstance(m.get("content"), list) for b in m["content"]]
         signed = {b.get("signature"): b.get("thinking") for b in blocks if b.get("type") == "thinking"}
         return [
             f"the thinking signed {signature!r} was changed"
@@ -211,13 +202,9 @@ class ScriptedServer:
         with self._lock:
             self.strays.append(f"{method} {path}")
         found = method == "GET" and path.endswith("/models")
-        body = dump(
-            {"object": "list", "data": [{"id": "scripted", "object": "model"}]} if found else {"error": path}
-        )
+        body = dump({"object": "list", "data": [{"id": "scripted", "object": "model"}]} if found else {"error": path})
         reply = Reply(status=200 if found else 404)
-        conn.sendall(
-            _head(reply, {"Content-Type": "application/json", "Content-Length": str(len(body))}) + body
-        )
+        conn.sendall(_head(reply, {"Content-Type": "application/json", "Content-Length": str(len(body))}) + body)
 
     def _answer(self, conn: socket.socket, kind: Kind, reply: Reply, request: Recorded) -> bool:
         """Send the reply. False when the connection ended with it."""
@@ -245,9 +232,7 @@ class ScriptedServer:
         self._last_sent = request.answered = time.monotonic()
         conn.sendall(rest)
 
-    def _pause(
-        self, conn: socket.socket, seconds: float, ping: bytes = b"", every: float | None = None
-    ) -> None:
+    def _pause(self, conn: socket.socket, seconds: float, ping: bytes = b"", every: float | None = None) -> None:
         """Wait, but not for a client that is gone. Sends `ping` at every interval."""
         end = time.monotonic() + seconds
         next_ping = time.monotonic() + (every or seconds + 1)
@@ -286,9 +271,7 @@ class _Body:
             if r.pace and i:
                 self._wait(r.pace)
             if r.drop_bytes is not None and size + len(piece.data) > r.drop_bytes:
-                self._out += self._frame(piece.data)[
-                    : r.drop_bytes - size - len(piece.data) - 2 * self._chunked
-                ]
+                self._out += self._frame(piece.data)[: r.drop_bytes - size - len(piece.data) - 2 * self._chunked]
                 return self._drop()
             if i == r.drop_after or (r.drop_text is not None and chars >= r.drop_text):
                 return self._drop()

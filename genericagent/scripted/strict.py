@@ -111,9 +111,7 @@ def _anthropic_messages(messages: list[Json]) -> Iterator[str]:
         if not isinstance(content, list) or not content:
             yield f"{where}: content must not be empty"
             content = []
-        allowed = (
-            {"text", "image", "tool_result"} if role == "user" else set(_ANTHROPIC_BLOCKS) - {"tool_result"}
-        )
+        allowed = {"text", "image", "tool_result"} if role == "user" else set(_ANTHROPIC_BLOCKS) - {"tool_result"}
         yield from _blocks(where, content, allowed)
         yield from _answers(where, content, open_calls)
         open_calls = [str(b.get("id")) for b in content if b.get("type") == "tool_use"]
@@ -173,9 +171,7 @@ def _block(at: str, kind: str, block: Json) -> Iterator[str]:
             yield f"{at}: tool_result.content must be text or blocks"
     elif kind == "image":
         source = block.get("source") or {}
-        if source.get("type") == "base64" and (
-            source.get("media_type") not in _IMAGES or not source.get("data")
-        ):
+        if source.get("type") == "base64" and (source.get("media_type") not in _IMAGES or not source.get("data")):
             yield f"{at}: image needs data and one of {', '.join(_IMAGES)}"
 
 
@@ -188,8 +184,7 @@ def _chat(body: Json) -> Iterator[str]:
     if "stream_options" in body and not body.get("stream"):
         yield "stream_options: only allowed when stream is true"
     yield from _tools(
-        (t.get("function") or {}, (t.get("function") or {}).get("parameters"))
-        for t in body.get("tools") or []
+        (t.get("function") or {}, (t.get("function") or {}).get("parameters")) for t in body.get("tools") or []
     )
     open_calls: list[str] = []
     seen: set[str] = set()
@@ -286,9 +281,7 @@ def _responses(body: Json) -> Iterator[str]:
     for tool in body.get("tools") or []:
         if tool.get("type") == "function" and "function" in tool:
             yield "tools: the Responses API takes name and parameters beside type"
-    yield from _tools(
-        (t, t.get("parameters")) for t in body.get("tools") or [] if t.get("type") == "function"
-    )
+    yield from _tools((t, t.get("parameters")) for t in body.get("tools") or [] if t.get("type") == "function")
     if isinstance(body["input"], str):
         return
     open_calls: list[str] = []
@@ -330,9 +323,7 @@ def _response_message(where: str, item: Json) -> Iterator[str]:
     if not isinstance(content, list) or not content:
         yield f"{where}: content must not be empty"
         return
-    allowed = (
-        ("output_text", "refusal") if role == "assistant" else ("input_text", "input_image", "input_file")
-    )
+    allowed = ("output_text", "refusal") if role == "assistant" else ("input_text", "input_image", "input_file")
     for part in content:
         if part.get("type") not in allowed:
             yield f"{where}: a part of type {part.get('type')!r} is not allowed for {role}"

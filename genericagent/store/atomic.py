@@ -26,11 +26,7 @@ def write_bytes(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """
     try:
         _replace(path, data, mode)
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # a NUL in the name; a loop of links (before Python 3.13)
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name; a loop of links (before Python 3.13)
         raise ToolError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
@@ -57,9 +53,7 @@ def _replace(path: Path, data: bytes, mode: int | None) -> None:
         with contextlib.suppress(OSError):  # the fault that brought us here is the one to report
             temp.unlink()
         raise
-    with contextlib.suppress(
-        OSError
-    ):  # the new content is in place; a power cut may at worst bring back the old
+    with contextlib.suppress(OSError):  # the new content is in place; a power cut may at worst bring back the old
         sync_folder(target.parent)
 
 
@@ -146,9 +140,7 @@ def _write_in_place(target: Path, data: bytes) -> None:
         if not keep:
             raise
         saved = spare.rename(target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.old"))
-        raise ToolError(
-            f"{target} is damaged ({error.strerror or error}); its old content is in {saved}"
-        ) from error
+        raise ToolError(f"{target} is damaged ({error.strerror or error}); its old content is in {saved}") from error
     finally:
         if not keep:
             with contextlib.suppress(OSError):  # it holds nothing that is not elsewhere

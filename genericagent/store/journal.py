@@ -61,9 +61,7 @@ def new_id(now: float, rng: Callable[[int], str] = secrets.token_hex) -> str:
 
 
 def encode(record: dict[str, Any]) -> bytes:
-    rec = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=str).encode(
-        "utf-8", "backslashreplace"
-    )
+    rec = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "backslashreplace")
     return b'{"crc":"%08x","rec":%s}\n' % (zlib.crc32(rec), rec)
 
 
@@ -155,9 +153,7 @@ class Journal:
         self._ragged = False  # the file may end in half a line
 
     @classmethod
-    def create(
-        cls, folder: Path, id: str, header: dict[str, Any], clock: Callable[[], float] = time.time
-    ) -> Journal:
+    def create(cls, folder: Path, id: str, header: dict[str, Any], clock: Callable[[], float] = time.time) -> Journal:
         """Begin a new session. Raises SessionError, and then there is no such file."""
         full = {"type": "session", "v": VERSION, "id": id, "created": clock(), **header}
         path = folder / f"{id}.jsonl"
@@ -218,9 +214,7 @@ class Journal:
             try:
                 self._write(data, sync)
             except OSError as error:
-                raise SessionError(
-                    f"cannot write the session file {self.path}: {error.strerror or error}"
-                ) from error
+                raise SessionError(f"cannot write the session file {self.path}: {error.strerror or error}") from error
 
     def _write(self, data: bytes, sync: bool) -> None:
         if self._ragged:

@@ -17,9 +17,7 @@ else:
     import fcntl
 
 
-_FAR = (
-    1 << 30
-)  # the byte that Windows locks: what it locks nobody else can read, so not where the holder stands
+_FAR = 1 << 30  # the byte that Windows locks: what it locks nobody else can read, so not where the holder stands
 
 
 class FileLock:
@@ -71,9 +69,7 @@ class FileLock:
         self.acquire(blocking=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.release()
 
 

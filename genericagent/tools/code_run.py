@@ -58,9 +58,7 @@ _SECRET_NAME = re.compile(
 )
 
 
-def child_env(
-    environ: Mapping[str, str], secrets: Collection[str] = (), keep: Collection[str] = ()
-) -> dict[str, str]:
+def child_env(environ: Mapping[str, str], secrets: Collection[str] = (), keep: Collection[str] = ()) -> dict[str, str]:
     """The environment for a child: without provider and bot keys.
 
     Left out: names that end in API_KEY, AUTH_TOKEN or BOT_TOKEN, key variables of known providers, and every variable
@@ -177,13 +175,7 @@ class _Run:
     """One running child, its output so far, and the ways it can end."""
 
     def __init__(
-        self,
-        command: list[str],
-        folder: Path,
-        env: Mapping[str, str] | None,
-        limit: int,
-        spool: Path,
-        script: str,
+        self, command: list[str], folder: Path, env: Mapping[str, str] | None, limit: int, spool: Path, script: str
     ) -> None:
         self.output = Output(limit, spool)
         self.events: SimpleQueue[bytes | str] = SimpleQueue()
@@ -356,9 +348,7 @@ class _Run:
         if status in ("timeout", "stopped"):
             out["exit_code"] = None
         if status == "timeout":
-            notes.append(
-                f"timed out after {timeout:g} s, killed; a command that asks for input gets none here"
-            )
+            notes.append(f"timed out after {timeout:g} s, killed; a command that asks for input gets none here")
         if next(living([self.job], self.child.pid), None):
             notes.append(self._background_note())
         missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)

@@ -43,19 +43,11 @@ class Text:
         name = self.encoding.name
         try:
             data = self.encode(text)
-            lost = (
-                next((c for c in set(text) if self.encode(c).decode(name) != c), None)
-                if name != "utf-8"
-                else None
-            )
+            lost = next((c for c in set(text) if self.encode(c).decode(name) != c), None) if name != "utf-8" else None
         except UnicodeEncodeError as error:
             lost = text[error.start]
-        if (
-            lost is not None
-        ):  # some codecs put a similar character in its place: a yen sign becomes a backslash
-            raise ToolError(
-                f"{self.path} is in {name}, which has no {lost!r} (U+{ord(lost):04X}); nothing was changed"
-            )
+        if lost is not None:  # some codecs put a similar character in its place: a yen sign becomes a backslash
+            raise ToolError(f"{self.path} is in {name}, which has no {lost!r} (U+{ord(lost):04X}); nothing was changed")
         if not self.encoding.sure and any(c > "\x7f" for c in set(text) - set(replaced)):
             raise ToolError(
                 f"the encoding of {self.path} could not be told for certain ({name}?), so only ASCII can be added to it; "
@@ -187,9 +179,7 @@ def _weight(char: str, script: _Script) -> float:
     if not ("\u4e00" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7a3" or char > "\uffff"):
         return -0.3  # other alphabets, frames, half-width kana: possible, but more often a wrong guess
     lead = char.encode(script.codecs[-1], "replace")
-    everyday = script.level1[0] <= lead[0] <= script.level1[1] and (
-        script.codecs[0] != "gbk" or lead[1] > 0xA0
-    )
+    everyday = script.level1[0] <= lead[0] <= script.level1[1] and (script.codecs[0] != "gbk" or lead[1] > 0xA0)
     return 0.5 if everyday else 0.0
 
 

@@ -46,9 +46,7 @@ def load(path: Path) -> Text:
     """Read a text file whole. Raises ToolError for what is none, or is too large for it."""
     info = _regular(path)
     if info.st_size > LOAD_AT_MOST:
-        raise ToolError(
-            f"{path} is too large to be edited in one piece ({info.st_size} bytes): do it with a script"
-        )
+        raise ToolError(f"{path} is too large to be edited in one piece ({info.st_size} bytes): do it with a script")
     raw = _read(path)
     if kind := binary_kind(raw[:SNIFF]):
         raise ToolError(f"{path} is a binary file: {kind}, {len(raw)} bytes")
@@ -56,9 +54,7 @@ def load(path: Path) -> Text:
     try:
         text = raw[len(encoding.bom) :].decode(encoding.name, error_handler(encoding.name))
     except UnicodeDecodeError as error:
-        raise ToolError(
-            f"{path} is damaged {encoding.name} text: {error.reason} at byte {error.start}"
-        ) from None
+        raise ToolError(f"{path} is damaged {encoding.name} text: {error.reason} at byte {error.start}") from None
     return Text(path, raw, encoding, text)
 
 
@@ -346,9 +342,7 @@ def file_write(path: Path | str, content: str, mode: str = "overwrite") -> dict[
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise ToolError(
-                    f"cannot create the folder {path.parent}: {error.strerror or error}"
-                ) from None
+                raise ToolError(f"cannot create the folder {path.parent}: {error.strerror or error}") from None
         atomic.write_bytes(path, data)
     return {"status": "success", "msg": f"{path}: {len(data)} bytes ({mode})"}
 
@@ -423,9 +417,7 @@ def _patched(file: Text, old: str, new: str) -> tuple[bytes, int]:
     begin, end = spans[0]
     text, bom = file.text, len(file.encoding.bom)
     head, found = len(file.encode(text[:begin])) + bom, len(file.encode(text[begin:end]))
-    if bom + len(file.encode(text)) != len(file.raw) or file.raw[head : head + found] != file.encode(
-        text[begin:end]
-    ):
+    if bom + len(file.encode(text)) != len(file.raw) or file.raw[head : head + found] != file.encode(text[begin:end]):
         raise ToolError(f"{file.path}: its encoding could not be told for certain; nothing was changed")
     wanted = _with_breaks(file, text[begin:end], old, new)
     line = len(LINE_BREAK.findall(text, 0, begin)) + 1

@@ -15,9 +15,7 @@ def extract_content(reply: str) -> str | None:
     fenced block. None when there is none, it is empty, or where it ends cannot be told for certain."""
     blocks, cut = _blocks(reply)
     opening = re.search(r"^[ \t]*<file_content>", reply, re.M) or re.search("<file_content>", reply)
-    if opening and not any(
-        b.begin < opening.start() < b.end for b in blocks if not b.body.startswith(opening[0])
-    ):
+    if opening and not any(b.begin < opening.start() < b.end for b in blocks if not b.body.startswith(opening[0])):
         return _tagged(reply, opening) or None
     if cut or not blocks:
         return None

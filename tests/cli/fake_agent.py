@@ -108,9 +108,7 @@ class FakeAgent:
             yield from turn("All 40 are there.")
         elif word == "slow":
             yield event("turn")
-            yield event(
-                "tool", name="code_run", args={"type": "bash", "script": "sleep 99"}, index=0, count=1
-            )
+            yield event("tool", name="code_run", args={"type": "bash", "script": "sleep 99"}, index=0, count=1)
             yield text("first line\n")
             stopped = self.stop.wait(30)
             yield DONE | {"status": "interrupted" if stopped else "done", "error": "stopped by the user"}

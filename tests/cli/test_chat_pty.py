@@ -118,9 +118,7 @@ class Terminal:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    kept = {
-        k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES", "LC_ALL", "GA_LANG")
-    }
+    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES", "LC_ALL", "GA_LANG")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return kept | {
         "GA_HOME": str(tmp_path / "home"), "TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": path,
@@ -132,9 +130,7 @@ def start(environment: dict[str, str]) -> Iterator[Callable[..., Terminal]]:
     """Start the chat with the fake agent and wait for its input."""
     open_: list[Terminal] = []
 
-    def begin(
-        argv: list[str] = FAKE, *, columns: int = 80, rows: int = 30, mark: str = "❯", **env: str
-    ) -> Terminal:
+    def begin(argv: list[str] = FAKE, *, columns: int = 80, rows: int = 30, mark: str = "❯", **env: str) -> Terminal:
         terminal = Terminal(argv, environment | env, columns, rows)
         open_.append(terminal)
         terminal.until(lambda: terminal.lines()[-1:] == [mark])
@@ -221,9 +217,7 @@ def test_a_paste_marker_split_in_two_leaks(start: Callable[..., Terminal], cut: 
     t.until("got 'first\\nsecond end'")
 
 
-def test_a_paste_while_text_streams_is_typed_in(
-    start: Callable[..., Terminal], tmp_path: Path
-) -> None:  # C101
+def test_a_paste_while_text_streams_is_typed_in(start: Callable[..., Terminal], tmp_path: Path) -> None:  # C101
     t = start()
     t.send(f"until {tmp_path}/go\r")
     t.until("word word")
@@ -391,9 +385,7 @@ def test_ctrl_c_at_a_question_breaks_the_input(start: Callable[..., Terminal]) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_killed_chat_leaves_the_terminal_raw(
-    start: Callable[..., Terminal], number: signal.Signals
-) -> None:
+def test_a_killed_chat_leaves_the_terminal_raw(start: Callable[..., Terminal], number: signal.Signals) -> None:
     t = start()
     raw = termios.tcgetattr(t.fd)[3]
     assert not raw & termios.ICANON
@@ -407,9 +399,7 @@ def test_a_killed_chat_leaves_the_terminal_raw(
 # what reaches the terminal
 
 
-def test_escape_sequences_of_model_and_tools_reach_the_terminal(
-    start: Callable[..., Terminal],
-) -> None:  # C104
+def test_escape_sequences_of_model_and_tools_reach_the_terminal(start: Callable[..., Terminal]) -> None:  # C104
     t = start()
     t.ask("evil")
     assert "model link" in t.text() and "tool link end" in t.text()
@@ -510,9 +500,7 @@ def test_a_killed_chat_on_a_dumb_terminal(start: Callable[..., Terminal]) -> Non
 
 
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
-def test_without_a_terminal_the_prompt_library_crashes(
-    environment: dict[str, str], term: str
-) -> None:  # C163
+def test_without_a_terminal_the_prompt_library_crashes(environment: dict[str, str], term: str) -> None:  # C163
     code = f"import sys; sys.path.insert(0, {str(ROOT / 'tests' / 'cli')!r})\n" + (
         "from fake_agent import FakeAgent\n"
         "from genericagent.cli.chat import run_chat\n"
@@ -521,11 +509,7 @@ def test_without_a_terminal_the_prompt_library_crashes(
         "sys.exit(code)\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment | {"TERM": term},
-        input="",
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], env=environment | {"TERM": term}, input="", capture_output=True, text=True
     )
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr == "the chat needs a terminal; use -p or --task\n"
@@ -562,9 +546,7 @@ def test_the_demo_runs_and_can_be_resumed(start: Callable[..., Terminal]) -> Non
     assert session in again.text()
 
 
-def test_a_child_swallows_the_users_keys(
-    served: Callable[..., tuple[Terminal, ScriptedServer]],
-) -> None:  # C046
+def test_a_child_swallows_the_users_keys(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:  # C046
     script = "echo started; read x; echo \"read=[$x]\"; python3 -c 'input()' || echo no input; sleep 1"
     t, _ = served(call("code_run", type="bash", script=script), say("Both saw the end of their input."))
     mode = termios.tcgetattr(t.fd)
@@ -576,9 +558,7 @@ def test_a_child_swallows_the_users_keys(
     assert termios.tcgetattr(t.fd) == mode
 
 
-def test_ctrl_c_ends_more_than_the_command(
-    served: Callable[..., tuple[Terminal, ScriptedServer]],
-) -> None:  # C059
+def test_ctrl_c_ends_more_than_the_command(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:  # C059
     loop = "for i in 1 2 3 4 5; do echo line $i; sleep 1; done"
     t, server = served(call("code_run", type="bash", script=loop), say("It was stopped."))
     t.send("count\r")
@@ -607,9 +587,7 @@ def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, 
     assert "First." in str(server.requests[-1].body)
 
 
-def test_a_chat_without_a_key_explains_the_ways_to_give_one_and_starts_the_demo(
-    start: Callable[..., Terminal],
-) -> None:
+def test_a_chat_without_a_key_explains_the_ways_to_give_one_and_starts_the_demo(start: Callable[..., Terminal]) -> None:
     t = start(PROGRAM, rows=50, mark=">", OLLAMA_HOST="127.0.0.1:9")
     for way in ("ANTHROPIC_API_KEY", "config.toml", "mykey.py", "demo"):
         assert way in t.text().replace("\n", "")
@@ -645,9 +623,7 @@ def test_a_model_server_on_this_machine_is_offered_and_never_used_unasked(
         def do_POST(self) -> None:
             asked.append(self.path)
             size = int(self.headers["content-length"])
-            request = urllib.request.Request(
-                f"{model.url}{self.path}", self.rfile.read(size), dict(self.headers)
-            )
+            request = urllib.request.Request(f"{model.url}{self.path}", self.rfile.read(size), dict(self.headers))
             with urllib.request.urlopen(request) as answer:
                 self._send(answer.read(), "text/event-stream")
 

@@ -92,11 +92,7 @@ def test_cutting_a_reply_anywhere_changes_what_is_shown(source: str, size: int) 
     assert read(source, size=size) == read(source)
 
 
-@given(
-    st.lists(
-        st.sampled_from(["word", "\n", "\n\n", "```", "- x", "<thinking>", "</thinking>", "| a |", "> q"])
-    )
-)
+@given(st.lists(st.sampled_from(["word", "\n", "\n\n", "```", "- x", "<thinking>", "</thinking>", "| a |", "> q"])))
 def test_words_of_a_reply_are_lost(parts: list[str]) -> None:
     source = "".join(parts)
     visible = re.sub(r"<thinking>.*?</thinking>", "", source, flags=re.S) if "```" not in source else source
@@ -115,9 +111,7 @@ def test_a_tag_that_is_talked_about_hides_text() -> None:
     assert read("Write `<thinking>` first.") == [Piece("md", "Write `<thinking>` first.")]
     code = read("```html\n<summary>More</summary>\n```\n")
     assert code[1] == Piece("code", "<summary>More</summary>", "html")
-    call = read(
-        '```json\n<tool_use>{"name": "x",\n"a": 1}</tool_use>\n```\nafter'
-    )  # as weaker models write it
+    call = read('```json\n<tool_use>{"name": "x",\n"a": 1}</tool_use>\n```\nafter')  # as weaker models write it
     assert kinds(call) == ["fence", "fence", "md"]
 
 
@@ -212,11 +206,7 @@ def test_tool_output_is_shown_whole_or_with_the_loops_wrapping() -> None:
 def test_lines_of_tool_output_are_miscounted(output: list[str], lines: int, more: int) -> None:
     for items in (
         tool("code_run", {"script": "x"}, output),
-        [
-            event("tool", name="code_run", args={}),
-            *map(text, output),
-            event("tool_done", name="code_run", ok=True),
-        ],
+        [event("tool", name="code_run", args={}), *map(text, output), event("tool_done", name="code_run", ok=True)],
     ):
         pieces = play(items)
         shown = [p.text for p in pieces if p.kind == "output"]
@@ -239,19 +229,12 @@ def test_a_tool_without_output_takes_one_line() -> None:
 def test_a_tools_time_and_an_interrupted_tool() -> None:
     now = [0.0]
     view = View(TEXTS, clock=lambda: now[0])
-    play(
-        [event("turn"), event("tool", name="code_run", args={"script": "sleep 3"}), text("`````\nhalf a li")],
-        view,
-    )
+    play([event("turn"), event("tool", name="code_run", args={"script": "sleep 3"}), text("`````\nhalf a li")], view)
     now[0] = 3.4
     assert view.live() == ("code_run sleep 3 … 3 s", "half a li")
     pieces = play([text("ne\n`````\n"), event("tool_done", name="code_run", ok=True, result="")], view)
     assert plain(pieces).splitlines() == ["● code_run  sleep 3", "  half a line", "✓ code_run  3 s"]
-    cut = [
-        event("tool", name="code_run", args={}),
-        text("so far"),
-        DONE | {"status": "interrupted", "usage": {}},
-    ]
+    cut = [event("tool", name="code_run", args={}), text("so far"), DONE | {"status": "interrupted", "usage": {}}]
     assert plain(play(cut)).splitlines() == ["● code_run", "  so far", "interrupted"]
 
 
@@ -311,18 +294,13 @@ def test_how_a_task_ended_is_said() -> None:
 
 def test_an_answer_that_was_never_streamed_is_lost() -> None:
     assert plain(play([DONE | {"answer": "temperature = 1", "usage": {}}])) == "temperature = 1\n"
-    assert (
-        plain(play([*turn("Streamed."), DONE | {"answer": "Streamed.", "usage": {}}])).count("Streamed") == 1
-    )
+    assert plain(play([*turn("Streamed."), DONE | {"answer": "Streamed.", "usage": {}}])).count("Streamed") == 1
 
 
 def test_usage_line() -> None:
     item = {"usage": {"input": 20_000, "output": 150, "cache_read": 15_000}, "cost": 1.234, "turn": 3}
     assert usage_line(TEXTS, item) == "3 turns · 20.0k tokens in · 150 out · 75 % from cache · $1.23"
-    assert (
-        usage_line(TEXTS, {"usage": {"input": 5, "output": 1}, "cost": None, "turn": 1})
-        == "5 tokens in · 1 out"
-    )
+    assert usage_line(TEXTS, {"usage": {"input": 5, "output": 1}, "cost": None, "turn": 1}) == "5 tokens in · 1 out"
     assert usage_line(TEXTS, {"usage": {}}) == ""
 
 
@@ -331,9 +309,7 @@ def test_usage_line() -> None:
 
 def test_only_visible_text_and_our_colours_are_painted() -> None:  # C104
     items = [
-        *turn(
-            f"model {EVIL} &#x202e;bidi &#27;[2J\n\n`code {EVIL}`\n\n```sh\n{EVIL}\n```\n<summary>{EVIL}</summary>"
-        ),
+        *turn(f"model {EVIL} &#x202e;bidi &#27;[2J\n\n`code {EVIL}`\n\n```sh\n{EVIL}\n```\n<summary>{EVIL}</summary>"),
         *tool("code_run", {"script": EVIL}, [f"{EVIL}\n"], ok=False, result=EVIL),
         event("retry", text=EVIL),
         DONE | {"status": "needs_input", "question": {"question": EVIL, "candidates": [EVIL]}},
@@ -354,9 +330,7 @@ def test_a_sequence_split_over_two_deltas_is_painted() -> None:  # C104
 def test_markdown_drops_text_that_looks_like_html_or_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     source = (
-        "a <b>tag</b> <div>\n\n[1]: http://example.com/x\n\n![alt](pic.png) [t](http://e.x)\n\n"
-        + ">" * 40
-        + "deep"
+        "a <b>tag</b> <div>\n\n[1]: http://example.com/x\n\n![alt](pic.png) [t](http://e.x)\n\n" + ">" * 40 + "deep"
     )
     shown = re.sub(r"\x1b\[[0-9;]*m", "", Painter().paint(read(source), 80))
     for part in ("<b>tag</b>", "<div>", "http://example.com/x", "pic.png", "http://e.x", "deep"):

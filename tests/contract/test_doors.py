@@ -69,10 +69,6 @@ def test_rooms_import_only_downwards(room: str) -> None:
             if isinstance(node, ast.ImportFrom) and node.level == 2:
                 targets = {node.module.split(".")[0]} if node.module else {a.name for a in node.names}
                 faults += [(file.name, t) for t in targets - ALLOWED[room] - {"__version__"}]
-            if (
-                isinstance(node, ast.ImportFrom)
-                and node.level == 0
-                and (node.module or "") in (*NAMES, "plugins")
-            ):
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "") in (*NAMES, "plugins"):
                 faults.append((file.name, node.module))
     assert faults == []

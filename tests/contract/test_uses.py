@@ -15,9 +15,7 @@ from ga import GenericAgentHandler
 from genericagent.scripted import call, say
 from llmcore import ClaudeSession, ToolClient
 
-TOOLS_SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "assets" / "tools_schema.json").read_text(encoding="utf-8")
-)
+TOOLS_SCHEMA = json.loads((Path(__file__).parents[2] / "assets" / "tools_schema.json").read_text(encoding="utf-8"))
 
 
 def as_text(name: str, **arguments: Any) -> Any:
@@ -36,15 +34,11 @@ def anthropic_env(model_server: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_bare_client_and_handler_need_no_global_state(anthropic_env: Any) -> None:
-    server = anthropic_env(
-        as_text("code_run", type="bash", script="echo from-the-tool"), say("it said from-the-tool")
-    )
+    server = anthropic_env(as_text("code_run", type="bash", script="echo from-the-tool"), say("it said from-the-tool"))
     client = ToolClient(ClaudeSession(cfg={"api_key": "YOUR_KEY"}))
     handler = GenericAgentHandler(parent=None)
     chunks = []
-    loop = agent_runner_loop(
-        client, "You are helpful.", "run echo", handler, TOOLS_SCHEMA, max_turns=5, verbose=True
-    )
+    loop = agent_runner_loop(client, "You are helpful.", "run echo", handler, TOOLS_SCHEMA, max_turns=5, verbose=True)
     for chunk in loop:
         chunks.append(chunk)
     text = "".join(chunks)

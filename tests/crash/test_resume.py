@@ -32,13 +32,7 @@ def launch(ga_home: Path, tmp_path: Path) -> Iterator[Any]:
         command = [sys.executable, str(ROOT / "agentmain.py"), *args]
         pipe = subprocess.PIPE
         program = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            cwd=tmp_path,
-            env=dict(os.environ),
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, env=dict(os.environ)
         )
         running.append(program)
         return program
@@ -90,10 +84,7 @@ def test_results_of_calls_that_had_run_are_kept(
     model_server: Any, launch: Any, ga_home: Path, protocol: str
 ) -> None:  # C040 C014
     mark = ga_home / "temp" / "ran"
-    args = [
-        {"type": "bash", "script": "echo first-result"},
-        {"type": "bash", "script": f"echo $$ > {mark}; sleep 60"},
-    ]
+    args = [{"type": "bash", "script": "echo first-result"}, {"type": "bash", "script": f"echo $$ > {mark}; sleep 60"}]
     if protocol == "native":
         reply = Reply(tools=[Tool("code_run", a) for a in args])
     else:

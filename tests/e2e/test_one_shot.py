@@ -56,18 +56,12 @@ def test_json_is_one_object_with_the_fields_of_result_json(play: Any) -> None:
     assert set(end) == {
         "status", "result", "answer", "question", "turns", "usage", "cost", "session", "files_changed", "error",
     }  # fmt: skip
-    assert (end["status"], end["answer"], end["turns"]) == ("done", "fine", 2) and len(
-        end["files_changed"]
-    ) == 1
+    assert (end["status"], end["answer"], end["turns"]) == ("done", "fine", 2) and len(end["files_changed"]) == 1
 
 
 def test_stream_json_is_one_object_a_line_as_it_happens(play: Any) -> None:
     done, _ = play(
-        [call("code_run", type="bash", script="echo hi"), say("fine")],
-        "-p",
-        "go",
-        "--output-format",
-        "stream-json",
+        [call("code_run", type="bash", script="echo hi"), say("fine")], "-p", "go", "--output-format", "stream-json"
     )
     items = [json.loads(line) for line in done.stdout.splitlines()]
     assert items[-1]["status"] == "done" and "next" in items[0]
@@ -117,9 +111,7 @@ def test_no_key_names_the_ways_to_give_one(run_ga: Any) -> None:
 def test_a_wrong_key_an_unknown_model_and_an_unreachable_host(play: Any, run_ga: Any) -> None:
     done, _ = play([fail(401, "invalid x-api-key")], "-p", "hi")
     assert done.returncode == 1 and "invalid x-api-key" in one_line(done) and "401" in one_line(done)
-    done, _ = play(
-        [fail(404, "model: nonsense-9 not found")], "-p", "hi", env={"ANTHROPIC_MODEL": "nonsense-9"}
-    )
+    done, _ = play([fail(404, "model: nonsense-9 not found")], "-p", "hi", env={"ANTHROPIC_MODEL": "nonsense-9"})
     assert done.returncode == 1 and "nonsense-9" in one_line(done)
     (config := Path(os.environ["GA_HOME"]) / "config.toml").write_text(
         '[[llm]]\napi = "chat"\nmodel = "m"\napi_key = "k"\nbase_url = "http://127.0.0.1:9/v1"\nmax_retries = 0\n'
@@ -142,14 +134,10 @@ def test_a_syntax_error_in_the_configuration_names_file_and_line(
     assert (ga_home / name).read_text(encoding="utf-8") == text
 
 
-def test_the_good_entry_works_beside_a_broken_one(
-    model_server: Any, run_ga: Any, ga_home: Path
-) -> None:  # C155
+def test_the_good_entry_works_beside_a_broken_one(model_server: Any, run_ga: Any, ga_home: Path) -> None:  # C155
     server = model_server([say("fine")])
     broken = '[[llm]]\nname = "bad"\napi = "soap"\napi_key = "k"\n'
-    good = (
-        f'[[llm]]\nname = "good"\napi = "anthropic"\napi_key = "k"\nmodel = "m"\nbase_url = "{server.url}"\n'
-    )
+    good = f'[[llm]]\nname = "good"\napi = "anthropic"\napi_key = "k"\nmodel = "m"\nbase_url = "{server.url}"\n'
     (ga_home / "config.toml").write_text(broken + good, encoding="utf-8")
     done = run_ga("-p", "hi")
     assert done.returncode == 0 and done.stdout == "fine\n"
@@ -189,12 +177,7 @@ def test_a_full_disk_is_told_and_the_session_stays_whole(play: Any, ga_home: Pat
     )  # the kernel refuses to let any file grow: EFBIG, like ENOSPC in the middle of a record
     env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL, timeout=60
     )
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "cannot write the session file" in done.stderr.splitlines()[-1]
@@ -210,9 +193,7 @@ def test_a_missing_folder_to_work_in_is_refused(play: Any, tmp_path: Path) -> No
 def test_a_current_folder_that_was_deleted_does_no_harm(tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
-    command = (
-        f"cd '{folder}' && rmdir '{folder}' && exec '{sys.executable}' '{ROOT / 'agentmain.py'}' --version"
-    )
+    command = f"cd '{folder}' && rmdir '{folder}' && exec '{sys.executable}' '{ROOT / 'agentmain.py'}' --version"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "genericagent" in done.stdout, done.stderr
 
@@ -234,9 +215,7 @@ def test_half_a_line_at_the_end_of_a_session_is_set_aside(play: Any, ga_home: Pa
 @pytest.mark.parametrize(
     "content", [b"just a log line\n" * 200_000, b"", b"{}\n", b'{"crc":"0","rec":{"type":"message"}}\n']
 )
-def test_resuming_what_is_no_session_refuses_and_leaves_it(
-    play: Any, tmp_path: Path, content: bytes
-) -> None:  # C041
+def test_resuming_what_is_no_session_refuses_and_leaves_it(play: Any, tmp_path: Path, content: bytes) -> None:  # C041
     file = tmp_path / "some.jsonl"
     file.write_bytes(content)
     done, server = play([say("x")], "-p", "hi", "--resume", str(file))
@@ -291,18 +270,14 @@ def test_a_console_without_the_characters_gets_marks_and_files_get_utf8(
     everything = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url, **env}
     for args in (["--task", "job", "--input", "write é 中文", "--verbose"], ["-p", "say é 中文"]):
         command = [sys.executable, str(ROOT / "agentmain.py"), *args]
-        done = subprocess.run(
-            command, capture_output=True, timeout=60, env=everything, stdin=subprocess.DEVNULL
-        )
+        done = subprocess.run(command, capture_output=True, timeout=60, env=everything, stdin=subprocess.DEVNULL)
         assert done.returncode == 0 and b"Traceback" not in done.stderr
     assert b"block" in done.stdout
     assert (ga_home / "temp" / "out.txt").read_bytes() == said.encode()
     assert said in (ga_home / "temp" / "job" / "output.txt").read_bytes().decode("utf-8")
 
 
-def test_a_socks_proxy_without_its_package_is_named_and_not_tried_again(
-    run_ga: Any, ga_home: Path
-) -> None:  # C152
+def test_a_socks_proxy_without_its_package_is_named_and_not_tried_again(run_ga: Any, ga_home: Path) -> None:  # C152
     env = {"ALL_PROXY": "socks5://127.0.0.1:9", "all_proxy": "socks5://127.0.0.1:9"}
     for args in (["--help"], ["--version"]):
         done = run_ga(*args, env=env)
@@ -310,22 +285,14 @@ def test_a_socks_proxy_without_its_package_is_named_and_not_tried_again(
     blocker = ga_home / "no_socks"
     (blocker).mkdir()
     (blocker / "socks.py").write_text("raise ImportError('not installed')\n")
-    env |= {
-        "ANTHROPIC_API_KEY": "k",
-        "ANTHROPIC_BASE_URL": "http://provider.invalid",
-        "PYTHONPATH": str(blocker),
-    }
+    env |= {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://provider.invalid", "PYTHONPATH": str(blocker)}
     done = run_ga("--task", "job", "--input", "hi", env=env)
     assert done.returncode == 1 and "socks" in one_line(done).lower() and "pip install" in one_line(done)
     assert "trying again" not in (ga_home / "temp" / "job" / "output.txt").read_text()
 
 
 def test_a_proxy_in_the_environment_is_not_asked_for_this_machine(play: Any) -> None:  # C152
-    env = {
-        "ALL_PROXY": "socks5://127.0.0.1:9",
-        "HTTP_PROXY": "http://127.0.0.1:9",
-        "http_proxy": "http://127.0.0.1:9",
-    }
+    env = {"ALL_PROXY": "socks5://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
     done, _ = play([say("fine")], "-p", "hi", env=env)
     assert done.returncode == 0 and done.stdout == "fine\n"
 
@@ -370,9 +337,7 @@ def test_the_demo_works_without_a_key_beside_any_configuration(run_ga: Any, ga_h
     end = json.loads(done.stdout)
     assert done.returncode == 0 and "25 primes" in end["answer"] and "script" in done.stderr
     program = next(Path(p) for p in end["files_changed"])
-    assert subprocess.run([sys.executable, program], capture_output=True, text=True).stdout.startswith(
-        "25 primes"
-    )
+    assert subprocess.run([sys.executable, program], capture_output=True, text=True).stdout.startswith("25 primes")
     assert end["turns"] >= 5
 
 
@@ -386,9 +351,7 @@ def test_the_reply_with_an_unknown_status_is_an_error(play: Any) -> None:
     assert done.returncode == 1 and "web page" in one_line(done)
 
 
-def test_a_key_that_the_provider_repeats_is_written_nowhere(
-    play: Any, run_ga: Any, ga_home: Path
-) -> None:  # C149
+def test_a_key_that_the_provider_repeats_is_written_nowhere(play: Any, run_ga: Any, ga_home: Path) -> None:  # C149
     reply = fail(401, "Incorrect API key provided: key-for-test. Mind the dash.")
     for args in (["--task", "job", "--input", "hi"], ["-p", "hi"], ["-p", "hi", "--output-format", "json"]):
         done, _ = play([reply], *args)

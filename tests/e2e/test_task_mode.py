@@ -58,9 +58,7 @@ def test_a_task_runs_writes_its_files_and_exits_with_0(play: Any, folder: Path) 
     output = (folder / "output.txt").read_text(encoding="utf-8")
     assert output.rstrip().endswith("[ROUND END]") and "It says hello." in output
     end = result(folder)
-    assert (
-        end["status"] == "done" and end["result"] == "CURRENT_TASK_DONE" and end["answer"] == "It says hello."
-    )
+    assert end["status"] == "done" and end["result"] == "CURRENT_TASK_DONE" and end["answer"] == "It says hello."
     assert end["turns"] == 3 and end["usage"]["requests"] == 3 and end["session"]
     assert [Path(p).name for p in end["files_changed"]] == ["a.txt"]
     assert (folder / "input.txt").read_text(encoding="utf-8") == "write and read"
@@ -76,9 +74,7 @@ def test_input_may_come_from_the_file(play: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "   \n\t "])
-def test_an_empty_request_is_refused_before_any_model_call(
-    play: Any, folder: Path, text: str
-) -> None:  # C140
+def test_an_empty_request_is_refused_before_any_model_call(play: Any, folder: Path, text: str) -> None:  # C140
     done, server = play([say("how can I help?")], "--task", "job", "--input", text)
     assert done.returncode == 2 and "empty" in done.stderr and server.requests == []
     assert len(done.stderr.strip().splitlines()) == 1
@@ -116,11 +112,7 @@ def test_the_exit_code_says_why_it_ended(play: Any, folder: Path) -> None:  # C1
 
 def test_a_question_with_nobody_there_ends_and_can_be_answered_later(play: Any, folder: Path) -> None:  # C142
     done, _ = play(
-        [call("ask_user", question="Which colour?", candidates=["red", "blue"])],
-        "--task",
-        "job",
-        "--input",
-        "paint",
+        [call("ask_user", question="Which colour?", candidates=["red", "blue"])], "--task", "job", "--input", "paint"
     )
     assert done.returncode == 4
     end = result(folder)
@@ -138,8 +130,7 @@ def test_a_reply_continues_the_conversation_in_the_next_output_file(
     server = model_server([say("first answer"), say("second answer")])
     env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
     program = subprocess.Popen(
-        [sys.executable, str(ROOT / "agentmain.py"), "--task", "job", "--input", "one", "--wait", "60"],
-        env=env,
+        [sys.executable, str(ROOT / "agentmain.py"), "--task", "job", "--input", "one", "--wait", "60"], env=env
     )
     until(lambda: (folder / "result.json").exists())
     (folder / "reply.tmp").write_text("two", encoding="utf-8")
@@ -183,14 +174,8 @@ def test_the_stop_file_ends_a_running_tool_with_all_its_processes(
     script = f"(sleep 2; echo x > {canary}) & sleep 30"
     server = model_server([call("code_run", type="bash", script=script, timeout=100), say("never")])
     env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
-    program = subprocess.Popen(
-        [sys.executable, str(ROOT / "agentmain.py"), "--task", "job", "--input", "x"], env=env
-    )
-    until(
-        lambda: (
-            "code_run" in ((folder / "output.txt").read_text() if (folder / "output.txt").exists() else "")
-        )
-    )
+    program = subprocess.Popen([sys.executable, str(ROOT / "agentmain.py"), "--task", "job", "--input", "x"], env=env)
+    until(lambda: "code_run" in ((folder / "output.txt").read_text() if (folder / "output.txt").exists() else ""))
     (folder / "_stop").touch()
     assert program.wait(timeout=10) == 130
     assert result(folder)["status"] == "interrupted"
@@ -198,14 +183,10 @@ def test_the_stop_file_ends_a_running_tool_with_all_its_processes(
     assert not canary.exists()
 
 
-def test_a_signal_stops_the_task_and_its_files_are_complete(
-    model_server: Any, ga_home: Path, folder: Path
-) -> None:
+def test_a_signal_stops_the_task_and_its_files_are_complete(model_server: Any, ga_home: Path, folder: Path) -> None:
     server = model_server([Reply(text="never", hang_before_headers=60)])
     env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
-    program = subprocess.Popen(
-        [sys.executable, str(ROOT / "agentmain.py"), "--task", "job", "--input", "x"], env=env
-    )
+    program = subprocess.Popen([sys.executable, str(ROOT / "agentmain.py"), "--task", "job", "--input", "x"], env=env)
     until(lambda: server.requests)
     began = time.monotonic()
     program.send_signal(signal.SIGTERM)
@@ -213,9 +194,7 @@ def test_a_signal_stops_the_task_and_its_files_are_complete(
     assert "[ROUND END]" in (folder / "output.txt").read_text()
 
 
-def test_steering_files_reach_the_next_prompt(
-    model_server: Any, ga_home: Path, folder: Path, run_ga: Any
-) -> None:
+def test_steering_files_reach_the_next_prompt(model_server: Any, ga_home: Path, folder: Path, run_ga: Any) -> None:
     def script(body: Any, n: int) -> Any:
         if n == 0:
             (folder / "_intervene").write_text("use the other file", encoding="utf-8")
@@ -224,9 +203,7 @@ def test_steering_files_reach_the_next_prompt(
         return say("ok")
 
     server = model_server(script)
-    done = run_ga(
-        "--task", "job", "--input", "x", env={"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
-    )
+    done = run_ga("--task", "job", "--input", "x", env={"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url})
     assert done.returncode == 0, done.stderr
     sent = json.dumps(server.requests[1].body)
     assert "[MASTER] use the other file" in sent and "[MASTER] port is 8080" in sent
@@ -249,9 +226,7 @@ def test_a_history_file_seeds_the_conversation(play: Any, folder: Path, tmp_path
 def test_a_task_name_in_use_is_refused(model_server: Any, ga_home: Path, folder: Path, run_ga: Any) -> None:
     server = model_server([Reply(text="slow", hang_before_headers=60)])
     env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
-    program = subprocess.Popen(
-        [sys.executable, str(ROOT / "agentmain.py"), "--task", "job", "--input", "x"], env=env
-    )
+    program = subprocess.Popen([sys.executable, str(ROOT / "agentmain.py"), "--task", "job", "--input", "x"], env=env)
     try:
         until(lambda: server.requests)
         done = run_ga("--task", "job", "--input", "y", env=env)
@@ -262,9 +237,7 @@ def test_a_task_name_in_use_is_refused(model_server: Any, ga_home: Path, folder:
         program.wait(timeout=10)
 
 
-def test_bg_prints_the_pid_and_the_task_goes_on(
-    model_server: Any, ga_home: Path, folder: Path, run_ga: Any
-) -> None:
+def test_bg_prints_the_pid_and_the_task_goes_on(model_server: Any, ga_home: Path, folder: Path, run_ga: Any) -> None:
     server = model_server([say("answer in the background")])
     env = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
     done = run_ga("--task", "job", "--input", "x", "--bg", env=env)
@@ -290,11 +263,7 @@ def test_a_request_of_a_megabyte_goes_into_a_file(play: Any, folder: Path, ga_ho
     sent = json.dumps(server.requests[0].body)
     assert len(sent) < 30_000 and "START word" in sent
     stored = next((ga_home / "temp" / "_requests").iterdir())
-    assert (
-        str(stored) in sent
-        and stored.read_text(encoding="utf-8") == text.strip()
-        or stored.read_text() == text
-    )
+    assert str(stored) in sent and stored.read_text(encoding="utf-8") == text.strip() or stored.read_text() == text
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -331,11 +300,7 @@ def test_text_cut_by_the_limit_again_and_again_is_bounded(play: Any, folder: Pat
 
 def test_arguments_of_a_wrong_type_never_run(play: Any, ga_home: Path) -> None:
     done, server = play(
-        [call("code_run", type="bash", script="touch ran", timeout="soon"), say("ok")],
-        "--task",
-        "job",
-        "--input",
-        "x",
+        [call("code_run", type="bash", script="touch ran", timeout="soon"), say("ok")], "--task", "job", "--input", "x"
     )
     assert done.returncode == 0 and "timeout must be" in json.dumps(server.requests[1].body)
     assert not (ga_home / "temp" / "ran").exists()
@@ -352,9 +317,7 @@ def test_children_never_see_the_key(play: Any, folder: Path) -> None:
         assert "key-for-test" not in sent and "HARMLESS" in sent
 
 
-def test_stdin_that_never_closes_is_not_waited_for(
-    model_server: Any, ga_home: Path, folder: Path
-) -> None:  # C047
+def test_stdin_that_never_closes_is_not_waited_for(model_server: Any, ga_home: Path, folder: Path) -> None:  # C047
     server = model_server([say("hi")])
     env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
     program = subprocess.Popen(

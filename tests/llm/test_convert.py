@@ -25,10 +25,7 @@ TOOL = {"type": "function", "function": {"name": "run", "description": "d", "par
 
 
 def user(*content: Any) -> dict[str, Any]:
-    return {
-        "role": "user",
-        "content": [{"type": "text", "text": c} if isinstance(c, str) else c for c in content],
-    }
+    return {"role": "user", "content": [{"type": "text", "text": c} if isinstance(c, str) else c for c in content]}
 
 
 def model(*content: Any) -> dict[str, Any]:
@@ -59,11 +56,7 @@ def bare(messages: Any) -> Any:
     """Without the cache marks, which move on."""
     if isinstance(messages, list):
         return [bare(m) for m in messages]
-    return (
-        {k: bare(v) for k, v in messages.items() if k != "cache_control"}
-        if isinstance(messages, dict)
-        else messages
-    )
+    return {k: bare(v) for k, v in messages.items() if k != "cache_control"} if isinstance(messages, dict) else messages
 
 
 # what the APIs insist on
@@ -111,10 +104,7 @@ def check_responses(items: list[Any]) -> None:
     assert len(set(calls)) == len(calls) and answers == calls
     for at, item in enumerate(items):
         if item.get("type") == "reasoning":
-            assert (
-                items[at + 1].get("type") in ("reasoning", "function_call")
-                or items[at + 1]["role"] == "assistant"
-            )
+            assert items[at + 1].get("type") in ("reasoning", "function_call") or items[at + 1]["role"] == "assistant"
         assert item.get("content", True)
 
 
@@ -126,19 +116,13 @@ BLOCKS = st.one_of(
     st.builds(call, IDS),
     st.builds(lambda i: {**call(i), "input": None, "incomplete": True, "input_raw": '{"a'}, IDS),
     st.builds(
-        result,
-        IDS,
-        st.one_of(WORDS, st.none(), st.just([IMAGE]), st.just([{"type": "text", "text": "t"}, IMAGE])),
+        result, IDS, st.one_of(WORDS, st.none(), st.just([IMAGE]), st.just([{"type": "text", "text": "t"}, IMAGE]))
     ),
-    st.builds(
-        lambda w, s: {"type": "thinking", "thinking": w, "signature": s}, WORDS, st.sampled_from(["", "SIG"])
-    ),
+    st.builds(lambda w, s: {"type": "thinking", "thinking": w, "signature": s}, WORDS, st.sampled_from(["", "SIG"])),
     st.just({"type": "thinking", "thinking": "sum", "signature": "ENC", "id": "rs_1"}),
     st.just({"type": "redacted_thinking", "data": "R"}),
     st.just(IMAGE),
-    st.sampled_from(
-        [None, 3, "plain", {}, {"type": None}, {"type": "text"}, {"type": "tool_use"}, {"type": "image"}]
-    ),
+    st.sampled_from([None, 3, "plain", {}, {"type": None}, {"type": "text"}, {"type": "tool_use"}, {"type": "image"}]),
 )
 MESSAGES = st.builds(
     lambda role, content: {"role": role, "content": content},
@@ -161,9 +145,7 @@ def test_any_history_can_be_sent(api: str, history: list[Any]) -> None:
 @pytest.mark.parametrize("api", WIRES)
 @settings(max_examples=100, deadline=None)
 @given(HISTORIES, MESSAGES)
-def test_what_was_sent_once_stays_byte_identical(
-    api: str, name: str, history: list[Any], more: dict[str, Any]
-) -> None:
+def test_what_was_sent_once_stays_byte_identical(api: str, name: str, history: list[Any], more: dict[str, Any]) -> None:
     history = [user("task"), *history, user("end of the old part")]
     old = bare(sent(api, history, name))
     new = bare(sent(api, [*history, model("next", call("t1")), user(result("t1")), more], name))
@@ -175,9 +157,7 @@ def test_what_was_sent_once_stays_byte_identical(
 
 @pytest.mark.parametrize("api", WIRES)
 def test_unanswered_calls_get_an_explicit_result_before_the_users_words(api: str) -> None:
-    items = sent(
-        api, [user("go"), model("ok", call("t1"), call("t2")), user("stop, do B", result("t2", "two"))]
-    )
+    items = sent(api, [user("go"), model("ok", call("t1"), call("t2")), user("stop, do B", result("t2", "two"))])
     CHECKS[api](items)
     text = json.dumps(items)
     assert text.index(INTERRUPTED) < text.index("two") < text.index("stop, do B")
@@ -212,8 +192,7 @@ def test_ids_that_are_missing_or_repeated_in_one_turn_are_paired_by_order(api: s
 @pytest.mark.parametrize("api", WIRES)
 def test_result_without_its_call_becomes_text_and_a_second_one_is_dropped(api: str) -> None:  # C035
     items = sent(
-        api,
-        [user(result("gone", "old output"), "go"), model(call("t1")), user(result("t1"), result("t1", "no"))],
+        api, [user(result("gone", "old output"), "go"), model(call("t1")), user(result("t1"), result("t1", "no"))]
     )
     CHECKS[api](items)
     text = json.dumps(items)
@@ -236,20 +215,11 @@ def test_images_stay_also_in_tool_results(api: str) -> None:
 
 def test_signed_thinking_goes_back_verbatim_and_only_to_its_kin() -> None:  # C010
     thought = {"type": "thinking", "thinking": "A" * 3000, "signature": "S1", "origin": "anthropic:claude"}
-    history = [
-        user("go"),
-        model(thought, {"type": "redacted_thinking", "data": "R"}, call("t1")),
-        user(result("t1")),
-    ]
+    history = [user("go"), model(thought, {"type": "redacted_thinking", "data": "R"}, call("t1")), user(result("t1"))]
     content = sent("anthropic", history)[1]["content"]
     assert content[0] == {"type": "thinking", "thinking": "A" * 3000, "signature": "S1"}
     assert content[1] == {"type": "redacted_thinking", "data": "R"}
-    for api, name in (
-        ("anthropic", "kimi-k2"),
-        ("chat", "gpt-x"),
-        ("chat", "deepseek-chat"),
-        ("responses", "gpt-5"),
-    ):
+    for api, name in (("anthropic", "kimi-k2"), ("chat", "gpt-x"), ("chat", "deepseek-chat"), ("responses", "gpt-5")):
         assert "AAAA" not in json.dumps(sent(api, history, name))
 
 
@@ -269,13 +239,7 @@ def test_unsigned_thinking_goes_back_to_imitators_of_the_api_that_do_not_sign() 
 
 
 def test_reasoning_goes_back_under_the_name_it_came_by() -> None:
-    thought = {
-        "type": "thinking",
-        "thinking": "th",
-        "signature": "",
-        "key": "reasoning",
-        "origin": "chat:qwen",
-    }
+    thought = {"type": "thinking", "thinking": "th", "signature": "", "key": "reasoning", "origin": "chat:qwen"}
     history = [
         user("go"),
         model({**thought, "extra": {"reasoning_details": [{"data": "E"}]}}, call("c")),
@@ -289,46 +253,27 @@ def test_reasoning_goes_back_under_the_name_it_came_by() -> None:
 
 
 def test_reasoning_without_origin_goes_to_models_that_insist_on_it() -> None:
-    history = [
-        user("go"),
-        model({"type": "thinking", "thinking": "th", "signature": ""}, call("c")),
-        user(result("c")),
-    ]
+    history = [user("go"), model({"type": "thinking", "thinking": "th", "signature": ""}, call("c")), user(result("c"))]
     assert sent("chat", history, "deepseek/deepseek-v4")[1]["reasoning_content"] == "th"
     assert "th" not in json.dumps(sent("chat", history, "gpt-x")[1])
 
 
 def test_encrypted_reasoning_is_replayed_before_its_call() -> None:
-    thought = {
-        "type": "thinking",
-        "thinking": "a\n\nb",
-        "signature": "ENC",
-        "id": "rs_1",
-        "summary": ["a", "b"],
-    }
+    thought = {"type": "thinking", "thinking": "a\n\nb", "signature": "ENC", "id": "rs_1", "summary": ["a", "b"]}
     items = sent(
-        "responses",
-        [user("go"), model({**thought, "origin": "responses:gpt"}, call("c")), user(result("c"))],
-        "gpt-5",
+        "responses", [user("go"), model({**thought, "origin": "responses:gpt"}, call("c")), user(result("c"))], "gpt-5"
     )
     words = [{"type": "summary_text", "text": t} for t in "ab"]
     assert items[1] == {"type": "reasoning", "id": "rs_1", "summary": words, "encrypted_content": "ENC"}
 
 
 def test_paused_turn_goes_back_as_is_but_not_when_the_user_went_on() -> None:
-    paused = model(
-        "searching", {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}
-    )
+    paused = model("searching", {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}})
     assert sent("anthropic", [user("go"), paused], tail="now 12:00")[-1] == paused
     assert "server_tool_use" not in json.dumps(sent("anthropic", [user("go"), paused, user("stop")]))
     done = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"encrypted_content": "E"}]}
     answered = sent("anthropic", [user("go"), paused, model(done, "found"), user("thanks")])
-    assert [b["type"] for b in answered[1]["content"]] == [
-        "text",
-        "server_tool_use",
-        "web_search_tool_result",
-        "text",
-    ]
+    assert [b["type"] for b in answered[1]["content"]] == ["text", "server_tool_use", "web_search_tool_result", "text"]
 
 
 def test_blocks_of_another_api_are_not_sent() -> None:
@@ -366,12 +311,7 @@ def test_cache_breakpoints_cover_system_and_the_last_two_user_messages_but_not_t
     history = [user("a"), model("b"), user("c"), model(call("t")), user(result("t"))]
     request = body("anthropic", history, system="sys", tools=[TOOL], tail="changes every turn")
     assert request["system"][0]["cache_control"] and "cache_control" not in request["tools"][0]
-    marked = [
-        (i, b["type"])
-        for i, m in enumerate(request["messages"])
-        for b in m["content"]
-        if "cache_control" in b
-    ]
+    marked = [(i, b["type"]) for i, m in enumerate(request["messages"]) for b in m["content"] if "cache_control" in b]
     assert marked == [(2, "text"), (4, "tool_result")]
     assert request["messages"][-1]["content"][-1] == {"type": "text", "text": "changes every turn"}
     assert "cache_control" in body("anthropic", history, tools=[TOOL])["tools"][0]
@@ -407,24 +347,16 @@ def test_thinking_settings() -> None:
     enabled = body(
         "anthropic", [], options={"thinking_type": "enabled", "reasoning_effort": "xhigh", "max_tokens": 100}
     )
-    assert (
-        enabled["thinking"] == {"type": "enabled", "budget_tokens": 10240} and enabled["max_tokens"] == 10340
-    )
+    assert enabled["thinking"] == {"type": "enabled", "budget_tokens": 10240} and enabled["max_tokens"] == 10340
     assert enabled["output_config"] == {"effort": "max"}
-    assert (
-        body("anthropic", [], options={"thinking_budget_tokens": 2000})["thinking"]["budget_tokens"] == 2000
-    )
+    assert body("anthropic", [], options={"thinking_budget_tokens": 2000})["thinking"]["budget_tokens"] == 2000
     assert body("anthropic", [], options={"thinking_type": "adaptive"})["thinking"] == {"type": "adaptive"}
     assert "output_config" not in body("anthropic", [], options={"reasoning_effort": "minimal"})
     assert body("chat", [], options={"reasoning_effort": "minimal"})["reasoning_effort"] == "minimal"
-    assert body("chat", [], "glm-4.6", options={"thinking_type": "disabled"})["thinking"] == {
-        "type": "disabled"
-    }
+    assert body("chat", [], "glm-4.6", options={"thinking_type": "disabled"})["thinking"] == {"type": "disabled"}
     effort = body("responses", [], "grok-4", options={"reasoning_effort": "low"})
     assert effort["reasoning"] == {"effort": "low"} and effort["include"] == ["reasoning.encrypted_content"]
-    assert "include" in body("responses", [], "gpt-5.2") and "include" not in body(
-        "responses", [], "gpt-5-chat-latest"
-    )
+    assert "include" in body("responses", [], "gpt-5.2") and "include" not in body("responses", [], "gpt-5-chat-latest")
 
 
 @pytest.mark.parametrize(
@@ -446,10 +378,7 @@ def test_address_from_base(base: str, address: str) -> None:
 
 def test_addresses_and_keys_of_the_other_apis() -> None:
     assert anthropic.url("https://api.anthropic.com") == "https://api.anthropic.com/v1/messages"
-    assert (
-        anthropic.url("https://api.deepseek.com/anthropic")
-        == "https://api.deepseek.com/anthropic/v1/messages"
-    )
+    assert anthropic.url("https://api.deepseek.com/anthropic") == "https://api.deepseek.com/anthropic/v1/messages"
     assert responses.url("https://api.openai.com/v1") == "https://api.openai.com/v1/responses"
     assert anthropic.headers("sk-ant-1")["x-api-key"] == "sk-ant-1"
     assert anthropic.headers(" other\n")["Authorization"] == "Bearer other"

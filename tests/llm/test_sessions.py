@@ -30,9 +30,7 @@ from llmcore import (
 
 KINDS = ("native_claude", "native_oai", "responses")
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
-TOOLS = [
-    {"type": "function", "function": {"name": "echo", "parameters": {"type": "object", "properties": {}}}}
-]
+TOOLS = [{"type": "function", "function": {"name": "echo", "parameters": {"type": "object", "properties": {}}}}]
 
 
 class Quiet(Abort):
@@ -120,9 +118,7 @@ def test_transient_errors_are_tried_again(model_server: Any, status: int) -> Non
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_permanent_errors_fail_at_once_with_the_providers_words(
-    model_server: Any, status: int
-) -> None:  # C001
+def test_permanent_errors_fail_at_once_with_the_providers_words(model_server: Any, status: int) -> None:  # C001
     server = model_server([fail(status, "the reason given"), say("never asked")])
     client = native(server)
     shown, response = ask(client)
@@ -152,9 +148,7 @@ def test_jitter_only_adds(model_server: Any) -> None:
     [({"retry-after": "7"}, 7), ({"retry-after": "0"}, 0.5), ({"retry-after-ms": "2500"}, 2.5), ({"retry-after": "soon"}, 1.5),
      ({"retry-after": "-5"}, 1.5), ({"retry-after": ""}, 1.5)],
 )  # fmt: skip
-def test_retry_after_is_obeyed_and_garbage_falls_back(
-    model_server: Any, headers: Any, wait: float
-) -> None:  # C005
+def test_retry_after_is_obeyed_and_garbage_falls_back(model_server: Any, headers: Any, wait: float) -> None:  # C005
     server = model_server([Reply(status=429, text="slow down", headers=headers), say("ok")])
     client = native(server)
     _, response = ask(client)
@@ -179,9 +173,7 @@ def test_a_huge_retry_after_gives_up_at_once_and_says_the_value(model_server: An
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_inside_a_200_stream_is_no_answer_and_tried_again(
-    model_server: Any, kind: str
-) -> None:  # C001
+def test_an_error_inside_a_200_stream_is_no_answer_and_tried_again(model_server: Any, kind: str) -> None:  # C001
     server = model_server([Reply(error_event="overloaded_error"), say("fine")])
     client = native(server, kind)
     shown, response = ask(client)
@@ -202,9 +194,7 @@ def test_a_permanent_error_inside_a_stream_is_not_tried_again(model_server: Any,
 def test_a_drop_after_visible_text_is_marked_and_asked_once_more(
     model_server: Any, kind: str, how: Any
 ) -> None:  # C011
-    server = model_server(
-        [say("half an ans" * 20, chunk=11, drop_text=66, drop_how=how), say("a whole answer")]
-    )
+    server = model_server([say("half an ans" * 20, chunk=11, drop_text=66, drop_how=how), say("a whole answer")])
     client = native(server, kind)
     shown, response = ask(client)
     assert response.content == "a whole answer" and len(server.requests) == 2
@@ -312,9 +302,7 @@ def test_parameters_are_left_out_unless_set(model_server: Any, kind: str) -> Non
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_refused_picture_becomes_a_note_and_the_chat_goes_on(
-    model_server: Any, status: int
-) -> None:  # C017 C167
+def test_a_refused_picture_becomes_a_note_and_the_chat_goes_on(model_server: Any, status: int) -> None:  # C017 C167
     def script(body: dict[str, Any], n: int) -> Reply:
         return fail(status, "media exceeds size limit") if "base64" in json.dumps(body) else say("fine")
 
@@ -367,9 +355,7 @@ def test_the_text_protocol_sends_the_tools_once_and_again_after_a_cut(model_serv
     assert sent[0] == 1 and sent[1] == 0
     assert client.backend.cuts >= 1
     for request in server.requests:
-        assert "# Tools" in json.dumps(request.body["messages"]), (
-            "every request shows the tool list somewhere"
-        )
+        assert "# Tools" in json.dumps(request.body["messages"]), "every request shows the tool list somewhere"
 
 
 def test_usage_is_reported_with_the_price_of_the_model(model_server: Any) -> None:

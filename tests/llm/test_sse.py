@@ -50,11 +50,7 @@ def test_byte_order_mark_comments_unknown_fields_and_heartbeats() -> None:
 
 
 def test_one_space_behind_the_colon_belongs_to_the_field() -> None:
-    assert read(b"data:x\n\ndata:  y\n\nevent:n\ndata:{}\n\n") == [
-        ("message", "x"),
-        ("message", " y"),
-        ("n", "{}"),
-    ]
+    assert read(b"data:x\n\ndata:  y\n\nevent:n\ndata:{}\n\n") == [("message", "x"), ("message", " y"), ("n", "{}")]
 
 
 def test_data_of_several_lines_is_one_event() -> None:
@@ -62,9 +58,7 @@ def test_data_of_several_lines_is_one_event() -> None:
 
 
 def test_last_event_without_blank_line_or_newline() -> None:
-    assert (
-        read(b"data: 1\n\ndata: 2") == read(b"data: 1\n\ndata: 2\n") == [("message", "1"), ("message", "2")]
-    )
+    assert read(b"data: 1\n\ndata: 2") == read(b"data: 1\n\ndata: 2\n") == [("message", "1"), ("message", "2")]
 
 
 def test_unicode_line_separators_do_not_end_a_line() -> None:
@@ -92,9 +86,7 @@ LINES = st.sampled_from(
     ]
 )
 ENDS = st.sampled_from([b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n"])
-BODIES = st.lists(st.tuples(LINES, ENDS), max_size=14).map(
-    lambda parts: b"".join(line + end for line, end in parts)
-)
+BODIES = st.lists(st.tuples(LINES, ENDS), max_size=14).map(lambda parts: b"".join(line + end for line, end in parts))
 
 
 @given(BODIES | st.binary(max_size=60), st.lists(st.integers(1, 9), min_size=1), st.booleans())

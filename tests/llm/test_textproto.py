@@ -61,9 +61,7 @@ def test_a_closing_tag_inside_a_string_does_not_end_the_call() -> None:
 
 
 def test_line_breaks_inside_strings_are_read() -> None:
-    assert runnable('<tool_use>{"name": "f", "arguments": {"x": "a\nb"}}</tool_use>') == [
-        ("f", {"x": "a\nb"})
-    ]
+    assert runnable('<tool_use>{"name": "f", "arguments": {"x": "a\nb"}}</tool_use>') == [("f", {"x": "a\nb"})]
 
 
 @pytest.mark.parametrize(

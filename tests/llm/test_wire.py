@@ -43,15 +43,9 @@ def chunk(delta: Any = None, finish: str | None = None, **more: Any) -> dict[str
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish, **more}]}
 
 
-def part(
-    index: Any = 0, call_id: Any = None, name: Any = None, args: Any = None, **more: Any
-) -> dict[str, Any]:
+def part(index: Any = 0, call_id: Any = None, name: Any = None, args: Any = None, **more: Any) -> dict[str, Any]:
     return chunk(
-        {
-            "tool_calls": [
-                {"index": index, "id": call_id, "function": {"name": name, "arguments": args}, **more}
-            ]
-        }
+        {"tool_calls": [{"index": index, "id": call_id, "function": {"name": name, "arguments": args}, **more}]}
     )
 
 
@@ -94,12 +88,7 @@ def completed(*output: Any, **more: Any) -> dict[str, Any]:
 def test_pieces_are_joined_per_read_and_thinking_is_kept_apart() -> None:
     decoder = chat.Decoder()
     events = Reader().feed(
-        stream(
-            chunk({"reasoning": "a"}),
-            chunk({"reasoning": "b"}),
-            chunk({"content": "c"}),
-            chunk({"content": "d"}),
-        )
+        stream(chunk({"reasoning": "a"}), chunk({"reasoning": "b"}), chunk({"content": "c"}), chunk({"content": "d"}))
     )
     assert decoder.feed(events) == [("thinking", "ab"), ("text", "cd")]
     assert decoder.feed(Reader().feed(stream(chunk({"content": "e"})))) == [("text", "e")]
@@ -107,9 +96,7 @@ def test_pieces_are_joined_per_read_and_thinking_is_kept_apart() -> None:
 
 def test_surrogate_pair_in_two_deltas_is_shown_as_one_character() -> None:
     body = stream(
-        r'{"choices":[{"delta":{"content":"a\ud83d"}}]}',
-        r'{"choices":[{"delta":{"content":"\ude00b"}}]}',
-        STOP,
+        r'{"choices":[{"delta":{"content":"a\ud83d"}}]}', r'{"choices":[{"delta":{"content":"\ude00b"}}]}', STOP
     )
     decoder, reader, shown = chat.Decoder(), Reader(), ""
     for at in range(0, len(body), 7):
@@ -131,10 +118,7 @@ def test_anything_behind_the_end_is_ignored() -> None:
     ("wire", "events"),
     [
         (chat, [chunk({"content": "half"})]),
-        (
-            anthropic,
-            [message(), start({"type": "text", "text": "half"}), {"type": "content_block_stop", "index": 0}],
-        ),
+        (anthropic, [message(), start({"type": "text", "text": "half"}), {"type": "content_block_stop", "index": 0}]),
         (responses, [{"type": "response.output_text.delta", "output_index": 0, "delta": "half"}]),
     ],
 )
@@ -205,9 +189,7 @@ def test_refusal_is_an_outcome_of_its_own_with_its_text() -> None:
 
 
 def test_json_where_a_stream_was_asked_for_and_the_reverse() -> None:
-    whole = json.dumps(
-        {"model": "m", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}
-    ).encode()
+    whole = json.dumps({"model": "m", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}).encode()
     for body in (whole, b"\xef\xbb\xbf\n " + whole, stream(chunk({"content": "hi"}), STOP)):
         for answer in (decode_body(chat, [body[:3], body[3:]]), chat.decode_json(body)):
             assert (answer.outcome, answer.blocks) == ("ok", [{"type": "text", "text": "hi"}])
@@ -258,9 +240,7 @@ def test_response_that_was_only_queued_is_not_whole() -> None:
         (responses, {"type": "response.failed", "response": {"error": {"code": "invalid_prompt", "message": "why"}}}, False),
     ],
 )  # fmt: skip
-def test_error_in_a_stream_keeps_its_message_and_is_no_text(
-    wire: ModuleType, event: Any, retryable: bool
-) -> None:
+def test_error_in_a_stream_keeps_its_message_and_is_no_text(wire: ModuleType, event: Any, retryable: bool) -> None:
     answer = decode(wire, event, "[DONE]")
     assert (answer.outcome, answer.stop_reason, answer.blocks) == ("error", "error", [])
     assert answer.error is not None and (answer.error.message, answer.error.retryable) == ("why", retryable)
@@ -272,9 +252,7 @@ def test_error_event_of_plain_words() -> None:
 
 
 def test_error_after_text_keeps_the_text_apart() -> None:
-    answer = decode(
-        chat, chunk({"content": "partial"}, "stop"), {"error": {"message": "idle timeout", "code": 504}}
-    )
+    answer = decode(chat, chunk({"content": "partial"}, "stop"), {"error": {"message": "idle timeout", "code": 504}})
     assert answer.outcome == "error" and answer.blocks == [{"type": "text", "text": "partial"}]
 
 
@@ -334,9 +312,7 @@ def test_cut_or_invalid_arguments_never_become_an_empty_object(args: str) -> Non
     use = start({"type": "tool_use", "id": "a", "name": "w", "input": {}})
     for answer in (
         decode(chat, part(0, "a", "w", args), CALLS, "[DONE]"),
-        decode(
-            anthropic, message(), use, delta("input_json_delta", "partial_json", args), stopped("tool_use")
-        ),
+        decode(anthropic, message(), use, delta("input_json_delta", "partial_json", args), stopped("tool_use")),
         responses.decode_json({"status": "completed", "output": [item]}),
     ):
         assert answer.blocks == [{"type": "tool_use", "id": "a", "name": "w", **broken}]
@@ -369,9 +345,7 @@ def test_ids_are_minted_by_the_given_factory() -> None:
     ids = map("id{}".format, itertools.count())
     decoder = chat.Decoder(new_id=lambda: next(ids))
     decoder.feed(
-        Reader().feed(
-            stream(part(0, None, "f", "{}"), part(1, "x", "f", "{}"), part(2, "x", "f", "{}"), CALLS)
-        )
+        Reader().feed(stream(part(0, None, "f", "{}"), part(1, "x", "f", "{}"), part(2, "x", "f", "{}"), CALLS))
     )
     assert [b["id"] for b in decoder.finish().blocks] == ["id0", "x", "id1"]
 
@@ -388,9 +362,7 @@ def test_reasoning_is_taken_once_whatever_its_name(key: str) -> None:
 
 def test_content_list_of_mistral() -> None:
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
-    answer = decode(
-        chat, chunk({"content": [thought]}), chunk({"content": [{"type": "text", "text": "c"}]}), STOP
-    )
+    answer = decode(chat, chunk({"content": [thought]}), chunk({"content": [{"type": "text", "text": "c"}]}), STOP)
     assert [(b.get("thinking"), b.get("text")) for b in answer.blocks] == [("ab", None), (None, "c")]
 
 
@@ -413,9 +385,7 @@ def test_reasoning_details_are_put_together_and_kept() -> None:
 
 def test_thought_signature_of_gemini_stays_with_its_call_and_message() -> None:
     extra = {"google": {"thought_signature": "SIG"}}
-    answer = decode(
-        chat, part(0, "a", "f", "{}", extra_content=extra), chunk({"extra_content": extra}), CALLS
-    )
+    answer = decode(chat, part(0, "a", "f", "{}", extra_content=extra), chunk({"extra_content": extra}), CALLS)
     assert answer.blocks[-1]["extra_content"] == extra and answer.blocks[0]["extra"]["extra_content"] == extra
 
 
@@ -462,9 +432,7 @@ def test_usage_under_every_name_and_in_every_place(usage: Any, expected: Usage |
 
 def test_running_usage_is_not_added_up_and_zeros_take_nothing_back() -> None:
     reports = [{"prompt_tokens": 9, "completion_tokens": n} for n in (1, 2, 0)]
-    assert decode(chat, *({**chunk({"content": "x"}), "usage": u} for u in reports), STOP).usage == Usage(
-        9, 2
-    )
+    assert decode(chat, *({**chunk({"content": "x"}), "usage": u} for u in reports), STOP).usage == Usage(9, 2)
 
 
 # anthropic
@@ -483,9 +451,7 @@ def test_blocks_are_keyed_by_their_index() -> None:
         delta("text_delta", "text", "no start", 2),
         stopped("tool_use"),
     )
-    assert [b.get("text") for b in answer.blocks] == ["abc", None, "no start"] and calls_of(answer) == WHOLE[
-        :1
-    ]
+    assert [b.get("text") for b in answer.blocks] == ["abc", None, "no start"] and calls_of(answer) == WHOLE[:1]
 
 
 def test_input_that_is_already_in_the_block_start() -> None:
@@ -542,9 +508,7 @@ def test_second_message_start_starts_the_message_again() -> None:
 
 
 def test_usage_is_merged_from_both_events_and_counts_all_input() -> None:
-    first = message(
-        input_tokens=100, output_tokens=1, cache_read_input_tokens=900, cache_creation_input_tokens=50
-    )
+    first = message(input_tokens=100, output_tokens=1, cache_read_input_tokens=900, cache_creation_input_tokens=50)
     assert decode(anthropic, first, stopped(output_tokens=33), END).usage == Usage(1050, 33, 900, 50)
     assert decode(
         anthropic, first, stopped(input_tokens=181, cache_read_input_tokens=0, output_tokens=8)
@@ -619,10 +583,7 @@ def test_incomplete_response_tells_why() -> None:
 
 def test_servers_own_items_are_kept() -> None:
     item = {"type": "web_search_call", "id": "ws", "action": {"query": "x"}}
-    assert decode(responses, done(item, 0), completed(item, MESSAGE)).blocks[0] == {
-        **item,
-        "origin": "responses:",
-    }
+    assert decode(responses, done(item, 0), completed(item, MESSAGE)).blocks[0] == {**item, "origin": "responses:"}
 
 
 def test_usage_of_responses() -> None:
@@ -766,10 +727,7 @@ def test_recorded_answers_all_decode(testdata: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     runner, adapter = testdata / "wire" / "run_corpus.py", ROOT / "tests" / "wire_adapter.py"
     run = subprocess.run(
-        [sys.executable, runner, adapter, "--all", "--json", report],
-        capture_output=True,
-        text=True,
-        timeout=300,
+        [sys.executable, runner, adapter, "--all", "--json", report], capture_output=True, text=True, timeout=300
     )
     found = json.loads(report.read_text())
     wrong = {name: faults for name, faults in found.pop("items").items() if faults}

@@ -148,11 +148,7 @@ def test_an_unended_string_hides_the_rest_of_a_stream_for_ever() -> None:  # C10
     assert stripper.feed("\nplain") == "\nplain"
 
 
-@given(
-    st.lists(
-        st.text(st.sampled_from("\x1b\x9b\x9d\x07\x18[]PX^_\\;?0123mHJ(# q\r\na世\u202e\udc9b"), max_size=9)
-    )
-)
+@given(st.lists(st.text(st.sampled_from("\x1b\x9b\x9d\x07\x18[]PX^_\\;?0123mHJ(# q\r\na世\u202e\udc9b"), max_size=9)))
 def test_any_mixture_and_any_cut_leaves_visible_text(pieces: list[str]) -> None:  # C104
     stripper = Stripper()
     streamed = "".join(map(stripper.feed, pieces)) + stripper.flush()

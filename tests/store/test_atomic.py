@@ -48,9 +48,7 @@ def test_mode_bits_survive(tmp_path: Path, mode: int) -> None:
 
 
 @posix
-@pytest.mark.parametrize(
-    ("umask", "mode", "expected"), [(0o022, None, 0o644), (0o077, None, 0o600), (0, 0o640, 0o640)]
-)
+@pytest.mark.parametrize(("umask", "mode", "expected"), [(0o022, None, 0o644), (0o077, None, 0o600), (0, 0o640, 0o640)])
 def test_a_new_file_obeys_the_umask_or_its_given_mode(
     tmp_path: Path, umask: int, mode: int | None, expected: int
 ) -> None:
@@ -125,9 +123,7 @@ def test_the_group_survives_in_a_folder_that_hands_down_its_own(tmp_path: Path) 
 
 
 @posix
-def test_an_owner_that_cannot_be_kept_takes_setuid_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_that_cannot_be_kept_takes_setuid_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "f"
     file.write_bytes(OLD)
     before = file.stat()
@@ -323,10 +319,7 @@ def test_readers_never_see_a_mix_of_two_writers(tmp_path: Path) -> None:
     file = tmp_path / "f"
     contents = [bytes([65 + n]) * (50_000 + n) for n in range(4)]
     atomic.write_bytes(file, contents[0])
-    writers = [
-        threading.Thread(target=lambda c=c: [atomic.write_bytes(file, c) for _ in range(10)])
-        for c in contents
-    ]
+    writers = [threading.Thread(target=lambda c=c: [atomic.write_bytes(file, c) for _ in range(10)]) for c in contents]
     for thread in writers:
         thread.start()
     seen = [file.read_bytes() for _ in range(50)]
@@ -389,9 +382,7 @@ def test_only_files_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["rename", "open", "unlink"])
-def test_a_file_that_cannot_be_taken_is_still_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_file_that_cannot_be_taken_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def fails(self: Path, *_: Any, **__: Any) -> Any:
         if "reply" in self.name or self.suffix == ".taken" and name != "rename":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

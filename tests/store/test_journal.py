@@ -20,17 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genericagent.errors import SessionError
-from genericagent.store.journal import (
-    UNKNOWN,
-    Journal,
-    decode,
-    encode,
-    find,
-    history_from,
-    list_sessions,
-    new_id,
-    read,
-)
+from genericagent.store.journal import UNKNOWN, Journal, decode, encode, find, history_from, list_sessions, new_id, read
 
 Worker = Callable[..., "subprocess.Popen[str]"]
 Record = dict[str, Any]
@@ -180,9 +170,7 @@ def test_threads_share_a_journal(folder: Path) -> None:
         thread.join()
     journal.close()
     got, report = opened(journal.path)
-    assert report == "" and sorted((r["who"], r["n"]) for r in got) == [
-        (w, n) for w in "abc" for n in range(50)
-    ]
+    assert report == "" and sorted((r["who"], r["n"]) for r in got) == [(w, n) for w in "abc" for n in range(50)]
 
 
 def test_a_closed_journal_writes_nowhere(folder: Path) -> None:
@@ -356,9 +344,7 @@ def test_a_call_edited_to_null_loads_and_lists(folder: Path, edit: Record, tool_
     out = history_from(got)
     call = out.history[1]["content"][0]
     assert isinstance(call["id"], str) and isinstance(call["name"], str)
-    assert isinstance(call["input"], dict) or (
-        call["incomplete"] is True and isinstance(call["input_raw"], str)
-    )
+    assert isinstance(call["input"], dict) or (call["incomplete"] is True and isinstance(call["input_raw"], str))
     assert [b["tool_use_id"] for b in out.history[2]["content"]] == [call["id"]]
 
 
@@ -541,9 +527,7 @@ def test_a_record_that_cannot_be_written_leaves_the_file_as_it_was(
     assert opened(path) == ([*RECORDS, said("later")], "")
 
 
-def test_half_a_line_that_stays_does_not_take_the_next_record(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_a_line_that_stays_does_not_take_the_next_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(folder)
     journal, _, _ = Journal.open(path)
     real = os.write
@@ -608,10 +592,7 @@ def test_listing_and_finding(folder: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_a_huge_first_message_does_not_hide_the_session(folder: Path) -> None:
     path = make(folder, [RECORDS[0], user("x" * 200_000)])
     make(folder, [user("中" * 100_000), RECORDS[0]], "20250102-030405-ffff")
-    assert {s.id: s.title for s in list_sessions(folder)} == {
-        ID: "find the zebra 斑马",
-        "20250102-030405-ffff": "",
-    }
+    assert {s.id: s.title for s in list_sessions(folder)} == {ID: "find the zebra 斑马", "20250102-030405-ffff": ""}
     assert len(opened(path)[0]) == 2
 
 
@@ -660,9 +641,7 @@ def test_calls_in_text_get_their_results_in_text() -> None:  # C040
     reply = said('<tool_use>{"name": "x"}</tool_use> twice')
     calls = [{"type": "call", "tool_use_id": f"call_{n}", "name": "x"} for n in (1, 2)]
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
-    out = history_from(
-        [user("go"), reply, *calls, result("call_1", [{"type": "text", "text": "one"}, image])]
-    )
+    out = history_from([user("go"), reply, *calls, result("call_1", [{"type": "text", "text": "one"}, image])])
     assert out.history[-1] == {
         "role": "user",
         "content": [
@@ -722,9 +701,7 @@ def test_text_as_a_bare_string_is_taken() -> None:
     assert out.history == [{"role": "user", "content": [{"type": "text", "text": "hi"}], "request": True}]
 
 
-odd = (
-    st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2) | st.just({"x": []})
-)
+odd = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2) | st.just({"x": []})
 odd_block = st.fixed_dictionaries(
     {},
     optional={
@@ -755,9 +732,7 @@ def test_odd_records_never_break_the_history(records: list[Record]) -> None:  # 
         given_back = [b.get("tool_use_id") for b in message["content"] if b["type"] == "tool_result"]
         if set(given_back) <= set(calls):
             assert set(calls) <= set(given_back)
-        calls = [
-            b["id"] for b in message["content"] if b["type"] == "tool_use" and message["role"] == "assistant"
-        ]
+        calls = [b["id"] for b in message["content"] if b["type"] == "tool_use" and message["role"] == "assistant"]
     assert not calls
     json.dumps(out.history)
 
@@ -776,9 +751,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
         elif kind == 1:
             data = data[:a] + data[b:]
         elif kind == 2:
-            piece = rng.choice(
-                [b"\n", b"\0" * 50, b"null", b"\xff\xfe", b'{"crc":"', b"[" * 3000, rng.randbytes(20)]
-            )
+            piece = rng.choice([b"\n", b"\0" * 50, b"null", b"\xff\xfe", b'{"crc":"', b"[" * 3000, rng.randbytes(20)])
             data = data[:a] + piece + data[a:]
         elif kind == 3:
             data = data[:b] + data[a:b] + data[b:]
@@ -794,14 +767,9 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return data
 
 
-def test_whatever_happens_to_a_file_it_opens_or_is_refused_and_whole_lines_are_kept(
-    folder: Path,
-) -> None:  # C040
+def test_whatever_happens_to_a_file_it_opens_or_is_refused_and_whole_lines_are_kept(folder: Path) -> None:  # C040
     rng = random.Random(41)
-    calls = [
-        {"type": "call", "tool_use_id": "c", "name": "x"},
-        {"type": "cut", "history": [user("é")["message"]]},
-    ]
+    calls = [{"type": "call", "tool_use_id": "c", "name": "x"}, {"type": "cut", "history": [user("é")["message"]]}]
     path = make(folder, [*RECORDS, *calls, *(user(f"问题 {n}") for n in range(5))], cwd="/tmp")
     original = path.read_bytes()
     header, *lines = original.splitlines(keepends=True)

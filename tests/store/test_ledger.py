@@ -64,8 +64,7 @@ def test_reservations_of_the_dead_and_the_forgotten_do_not_count(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "junk",
-    [b"half a li", b"\0" * 100 + b"\n", b"[]\n", b'{"at": "x"}\n', b'{"at": 1, "pid": 1, "cost": "much"}\n'],
+    "junk", [b"half a li", b"\0" * 100 + b"\n", b"[]\n", b'{"at": "x"}\n', b'{"at": 1, "pid": 1, "cost": "much"}\n']
 )
 def test_damaged_lines_are_skipped(tmp_path: Path, junk: bytes) -> None:
     ledger = Ledger(tmp_path, lambda: NOON)

@@ -22,10 +22,7 @@ from genericagent.tools import output
 from genericagent.tools.code_run import child_env, clean_spool, code_run
 from genericagent.tools.jobs import background, kill_background
 
-pytestmark = [
-    pytest.mark.skipif(os.name == "nt", reason="bash and process groups"),
-    pytest.mark.timeout(60),
-]
+pytestmark = [pytest.mark.skipif(os.name == "nt", reason="bash and process groups"), pytest.mark.timeout(60)]
 
 Run = Generator[str, None, dict[str, Any]]
 Result = dict[str, Any]
@@ -315,9 +312,7 @@ def test_a_server_in_the_background_hangs_the_call_or_outlives_the_program(way: 
 
 
 @linux
-def test_a_loud_server_fills_the_disk_or_breaks_when_its_log_is_full(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # C055
+def test_a_loud_server_fills_the_disk_or_breaks_when_its_log_is_full(monkeypatch: pytest.MonkeyPatch) -> None:  # C055
     monkeypatch.setattr(module, "BACKGROUND_LOG", 50_000)
     bash("sh -c 'echo $$ > s.pid; exec yes tick' & sleep 0.1")
     (server,) = pids("s.pid")
@@ -465,10 +460,7 @@ def test_a_slow_screen_loses_output_or_turns_the_end_into_a_timeout() -> None:
     assert Path(result["output_file"]).read_text() == "".join(f"{n}\n" for n in range(1, 20_001)) * 2
 
 
-@pytest.mark.parametrize(
-    "script",
-    ["exec >&- 2>&-; sleep 0.2; exit 4", "exec >/dev/null 2>&1; sleep 0.2; exit 4"],
-)
+@pytest.mark.parametrize("script", ["exec >&- 2>&-; sleep 0.2; exit 4", "exec >/dev/null 2>&1; sleep 0.2; exit 4"])
 def test_a_child_that_closes_its_output_is_taken_for_ended(script: str) -> None:
     begin = time.monotonic()
     assert bash(script)["exit_code"] == 4
@@ -478,14 +470,15 @@ def test_a_child_that_closes_its_output_is_taken_for_ended(script: str) -> None:
 def test_control_sequences_reach_the_screen() -> None:  # C104
     shown: list[str] = []
     result = finish(
-        start(r"printf '\e]52;c;AAAA\a\e[2J\e]0;t\e\\\302\2332Ja\rb\r\nc\e]8;;http://x\e\\link\e]8;;\e\\\n'"),
-        shown,
+        start(r"printf '\e]52;c;AAAA\a\e[2J\e]0;t\e\\\302\2332Ja\rb\r\nc\e]8;;http://x\e\\link\e]8;;\e\\\n'"), shown
     )
     assert result["stdout"] == "b\nclink\n" == "".join(shown)
 
 
 def test_a_long_line_lets_the_rest_of_a_sequence_through() -> None:  # C104
-    script = "import os, time\nos.write(1, b'x' * 5000 + b'\\x1b]52;c;')\ntime.sleep(0.1)\nos.write(1, b'QUJD\\x07done\\n')"
+    script = (
+        "import os, time\nos.write(1, b'x' * 5000 + b'\\x1b]52;c;')\ntime.sleep(0.1)\nos.write(1, b'QUJD\\x07done\\n')"
+    )
     shown: list[str] = []
     result = finish(start(script, "python"), shown)
     assert "".join(shown) == "x" * 5000 + "done\n" == result["stdout"]
@@ -559,9 +552,7 @@ def test_relative_folders_are_looked_for_in_the_childs_folder() -> None:
 
 
 def test_a_script_that_runs_once_does_not_run_in_main() -> None:
-    result = python(
-        "import sys\nif __name__ == '__main__':\n    print('main', sys.argv[1:])\n    sys.exit(3)"
-    )
+    result = python("import sys\nif __name__ == '__main__':\n    print('main', sys.argv[1:])\n    sys.exit(3)")
     assert result == {"status": "error", "exit_code": 3, "stdout": "main []\n"}
     assert python("exit('gone wrong')")["stdout"] == "gone wrong\n"
     assert python("import os; os._exit(7)")["exit_code"] == 7
@@ -655,18 +646,14 @@ def test_bad_input_is_run_or_ends_in_a_traceback(tmp_path: Path, monkeypatch: py
     assert not list(Path("spool").iterdir())
 
 
-@pytest.mark.parametrize(
-    "given, used", [(0, 1), (-5, 1), (0.2, 1), (601, 600), (1e9, 600), (float("nan"), 1)]
-)
+@pytest.mark.parametrize("given, used", [(0, 1), (-5, 1), (0.2, 1), (601, 600), (1e9, 600), (float("nan"), 1)])
 def test_a_timeout_out_of_bounds_is_taken_as_it_is(given: float, used: int) -> None:
     result = bash("true", timeout=given)
     assert result["status"] == "success" and f"timeout was set to {used} s" in result["note"]
 
 
 @pytest.mark.parametrize("where", ["open", "write", "close"])
-def test_a_full_disk_hangs_the_call_or_loses_what_was_printed(
-    where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_hangs_the_call_or_loses_what_was_printed(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.open
 
     def open_(self: Path, *args: Any, **how: Any) -> Any:
@@ -682,11 +669,7 @@ def test_a_full_disk_hangs_the_call_or_loses_what_was_printed(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", open_)
         result = bash(f"yes | head -c {size}; exit 6", limit=1000)
-    assert (
-        result["exit_code"] == 6
-        and result["stdout"].startswith("y\ny\n")
-        and result["stdout"].endswith("y\ny\n")
-    )
+    assert result["exit_code"] == 6 and result["stdout"].startswith("y\ny\n") and result["stdout"].endswith("y\ny\n")
     assert "No space left" in result["note"]
 
 

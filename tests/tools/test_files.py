@@ -74,9 +74,7 @@ def f(tmp_path: Path) -> Path:
         (b"a\rb\rc\r", "b", "b\nb2", b"a\rb\rb2\rc\r"),
     ],
 )
-def test_a_patch_keeps_the_line_endings_of_the_file(
-    f: Path, data: bytes, old: str, new: str, after: bytes
-) -> None:
+def test_a_patch_keeps_the_line_endings_of_the_file(f: Path, data: bytes, old: str, new: str, after: bytes) -> None:
     assert patched(f, data, old, new) == after  # C061
 
 
@@ -186,17 +184,13 @@ def test_a_character_the_code_page_lacks_is_an_error_and_nothing_changes(
         ("γειά σου κόσμε\nx\n".encode("iso8859-7"), "x", "y", "γειά σου κόσμε\ny\n".encode("iso8859-7")),
     ],
 )  # fmt: skip
-def test_bytes_beside_the_edit_stay_whatever_they_are(
-    f: Path, data: bytes, old: str, new: str, after: bytes
-) -> None:
+def test_bytes_beside_the_edit_stay_whatever_they_are(f: Path, data: bytes, old: str, new: str, after: bytes) -> None:
     assert patched(f, data, old, new) == after  # C064
 
 
 @pytest.mark.parametrize("encoding", ["cp1251", "koi8-r", "iso8859-7", "iso8859-8"])
 @pytest.mark.parametrize("char", ["é", "п"])
-def test_nothing_foreign_is_added_to_an_encoding_that_was_not_recognised(
-    f: Path, encoding: str, char: str
-) -> None:
+def test_nothing_foreign_is_added_to_an_encoding_that_was_not_recognised(f: Path, encoding: str, char: str) -> None:
     text = {
         "iso8859-7": "γειά σου κόσμε, αυτό είναι ένα αρχείο\nx\n", "iso8859-8": "שלום עולם זה קובץ\nx\n",
     }.get(encoding, "привет мир, это файл с настройками\nx\n")  # fmt: skip
@@ -292,9 +286,7 @@ def test_half_a_surrogate_pair_is_refused(f: Path) -> None:
         ("a\u00a0b\r\nc\r\n", "a b\nc", ["U+00A0", "line 1"]),
     ],
 )
-def test_a_look_alike_is_named_with_code_points_and_line(
-    f: Path, data: str, old: str, named: list[str]
-) -> None:
+def test_a_look_alike_is_named_with_code_points_and_line(f: Path, data: str, old: str, named: list[str]) -> None:
     msg = refused(f, data, old)  # C067
     assert [name for name in named if name not in msg] == []
 
@@ -306,11 +298,7 @@ def test_a_look_alike_is_named_with_code_points_and_line(
         ("| apple | 1 |\n| pear | 2 |\n", "| pear | 3 |", "2|| pear | 2 |"),
         ("def f():\r\n    return 1\r\n", "def f():\nreturn 1", "2|    return 1"),
         ("if x:\n        go()\n", "if x:\n    go()", "2|        go()"),
-        (
-            "class A:\n    def go(self):\n        return 1\n",
-            "def go(self):\n    return 1\n",
-            "2|    def go(self):",
-        ),
+        ("class A:\n    def go(self):\n        return 1\n", "def go(self):\n    return 1\n", "2|    def go(self):"),
         ("def f():\n    a = 1\n    b = 2\n", "def f():\n    a = 1\n    b = 3\n", "3|    b = 2"),
         ("x\n" * 30_000 + "value = compute(1)\n", "value = compute(2)", "30001|value = compute(1)"),
         ("Hello World\n", "hello world", "1|Hello World"),
@@ -573,10 +561,7 @@ def test_devices_and_pipes_are_not_opened(tmp_path: Path, kind: str) -> None:
         with socket.socket(socket.AF_UNIX) as opened:
             opened.bind(str(path))
     actions: list[Any] = [file_read, lambda p: file_patch(p, "a", "b"), lambda p: file_write(p, "x")]
-    actions += [
-        lambda p: file_write(p, "x", "append"),
-        lambda p: expand_file_refs(f"{{{{file:{p}:1:1}}}}", p.parent),
-    ]
+    actions += [lambda p: file_write(p, "x", "append"), lambda p: expand_file_refs(f"{{{{file:{p}:1:1}}}}", p.parent)]
     begin = time.monotonic()
     for action in actions:
         with pytest.raises(ToolError, match="no ordinary file"):

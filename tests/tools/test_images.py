@@ -145,9 +145,7 @@ def test_every_colour_mode_can_be_shrunk(p: Path, mode: str, kind: str) -> None:
     assert decoded(image_block(p))[1].size[0] == 1568
 
 
-def test_without_pillow_a_large_one_is_refused_with_the_hint(
-    p: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pillow_a_large_one_is_refused_with_the_hint(p: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large, small = drawn("png", (1600, 20)), drawn("png", (16, 20))
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ToolError, match=r"1600x20 pixels.*pip install 'genericagent\[images\]'"):
@@ -169,9 +167,7 @@ def test_a_model_without_images_gets_type_and_size(p: Path, kind: str) -> None:
     assert "damaged" in block["text"] and KINDS[kind] in block["text"]
 
 
-@pytest.mark.parametrize(
-    "size", [(50_000, 50_000), (2**31 - 1, 2**31 - 1), (100_000_000, 1), (10_000, 10_000)]
-)
+@pytest.mark.parametrize("size", [(50_000, 50_000), (2**31 - 1, 2**31 - 1), (100_000_000, 1), (10_000, 10_000)])
 def test_a_decompression_bomb_is_refused_unopened(p: Path, size: tuple[int, int]) -> None:
     begin = time.monotonic()
     with pytest.raises(ToolError, match="too large"):
@@ -196,13 +192,7 @@ def test_a_huge_file_is_not_read(p: Path) -> None:
 def test_what_is_no_file_is_no_picture(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "dangling").symlink_to("nowhere")
-    for path in (
-        tmp_path / "pipe",
-        tmp_path,
-        tmp_path / "none.png",
-        tmp_path / "dangling",
-        Path("/dev/zero"),
-    ):
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "none.png", tmp_path / "dangling", Path("/dev/zero")):
         assert not is_image(path)
         with pytest.raises(ToolError):
             image_block(path)  # C079

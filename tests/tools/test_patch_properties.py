@@ -36,9 +36,7 @@ def texts(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
     words = WORDS.get(encoding, ANY)
     line = st.lists(st.sampled_from(ASCII + words), max_size=4).map("".join)
     lines = draw(st.lists(line, min_size=1, max_size=8))
-    lines.insert(
-        draw(st.integers(0, len(lines))), "".join(words if words is not ANY else draw(st.permutations(ANY)))
-    )
+    lines.insert(draw(st.integers(0, len(lines))), "".join(words if words is not ANY else draw(st.permutations(ANY))))
     ends = [draw(ENDS) for _ in lines]
     if draw(st.booleans()):
         ends = [ends[0]] * len(lines)
@@ -99,10 +97,7 @@ def test_lines_around_the_change_inside_a_piece_keep_their_ends(
 
 
 @quick
-@given(
-    st.binary(max_size=60).filter(lambda b: b"\0" not in b),
-    st.binary(max_size=60).filter(lambda b: b"\0" not in b),
-)
+@given(st.binary(max_size=60).filter(lambda b: b"\0" not in b), st.binary(max_size=60).filter(lambda b: b"\0" not in b))
 @example(b"\xff\xfe", b"")
 @example(b"\xe9", b"caf\xe9\r\n")
 @example(b"\xc3", b"\xa9")
@@ -120,9 +115,7 @@ def test_any_bytes_around_the_piece_stay_or_the_patch_is_refused(head: bytes, ta
 
 @quick
 @given(
-    st.text("ab\n", min_size=1, max_size=12),
-    st.text("ab\n", min_size=1, max_size=4),
-    st.sampled_from(["\n", "\r\n"]),
+    st.text("ab\n", min_size=1, max_size=12), st.text("ab\n", min_size=1, max_size=4), st.sampled_from(["\n", "\r\n"])
 )
 def test_a_patch_succeeds_exactly_when_the_piece_occurs_once(text: str, old: str, end: str) -> None:
     before = text.replace("\n", end).encode()  # C070 C073
@@ -152,12 +145,8 @@ def test_what_is_written_is_on_disk_and_read_back(text: str) -> None:
 
 
 @quick
-@given(
-    texts(), st.lists(st.sampled_from(ASCII), min_size=1, max_size=3), st.sampled_from(["append", "prepend"])
-)
-def test_adding_keeps_what_was_there(
-    text: tuple[str, list[str], list[str]], more: list[str], mode: str
-) -> None:
+@given(texts(), st.lists(st.sampled_from(ASCII), min_size=1, max_size=3), st.sampled_from(["append", "prepend"]))
+def test_adding_keeps_what_was_there(text: tuple[str, list[str], list[str]], more: list[str], mode: str) -> None:
     encoding, lines, ends = text  # C061 C065
     end = ends[0]
     ends = [end or "\n"] * len(lines)
@@ -183,8 +172,7 @@ def test_reading_shows_every_line_with_its_number(text: tuple[str, list[str], li
 @quick
 @given(
     st.lists(
-        st.sampled_from(["```", "```python", "~~~", "text", "", "</file_content> in it", "<b>", "  x"]),
-        max_size=12,
+        st.sampled_from(["```", "```python", "~~~", "text", "", "</file_content> in it", "<b>", "  x"]), max_size=12
     )
 )
 def test_tagged_content_comes_back_whatever_fences_it_holds(lines: list[str]) -> None:
