@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
 BIN    := $(VENV)/bin
+SOURCES := agent_loop.py agentmain.py ga.py llmcore.py genericagent plugins
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
@@ -37,11 +38,13 @@ $(VENV)/.python:
 $(VENV)/.base: $(VENV)/.python pyproject.toml
 	@echo 'Installing into $(VENV) …'
 	@$(PIP) install -e .
+	@$(BIN)/python -m compileall -q $(SOURCES)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml
 	@echo 'Installing the development tools into $(VENV) …'
 	@$(PIP) install -e '.[dev]'
+	@$(BIN)/python -m compileall -q $(SOURCES)
 	@touch $@ $(VENV)/.base
 
 chat: $(VENV)/.base

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +27,7 @@ from typing import Any
 from genericagent import config, paths
 from genericagent.abort import Abort
 from genericagent.errors import Aborted, BudgetError, ConfigError, LLMError
-from genericagent.llm import anthropic, blocks, chat, history, responses, textproto, usage
+from genericagent.llm import blocks, history, textproto, usage
 from genericagent.llm.blocks import Answer, Block, Message, Request, Usage
 from genericagent.llm.budget import Budget
 from genericagent.llm.decode import Body
@@ -35,7 +36,6 @@ from genericagent.llm.history import compress_history_tags as compress_history_t
 from genericagent.llm.transport import Stream, Transport
 from genericagent.prompts import prompt, say
 
-WIRES: dict[str, ModuleType] = {"anthropic": anthropic, "chat": chat, "responses": responses}
 WRITE_PRICES = {"anthropic": 1.25}  # of an input token that goes into the cache; elsewhere that costs nothing more
 MARGIN = 0.97  # of the context window: the estimate of a new message is only an estimate
 MAX_REDUCTIONS = 3  # how often a refused request is made smaller
@@ -50,6 +50,11 @@ SETTABLE = (  # what `/session.<key>=<value>` may change while running
 
 _TOO_LONG = re.compile(r"context|too (long|large|many)|maximum|exceed|token limit", re.I)
 _log = logging.getLogger("genericagent.llm")
+
+
+def wire_of(api: str) -> ModuleType:
+    """The module that encodes and decodes an API: anthropic, chat or responses."""
+    return import_module(f"genericagent.llm.{api}")
 
 
 # what the loop gets
@@ -294,7 +299,7 @@ class BaseSession:
         expected = int(expected * self._correction)
         price = usage.price_of(self.model.model, self.prices, self.model.base_url)
         most = self.budget.before(self.model.model, price, expected, self.model.max_tokens)
-        body = Body(WIRES[self.model.api].Decoder(self.model.model))
+        body = Body(wire_of(self.model.api).Decoder(self.model.model))
         try:
             stream = self._send(messages, system, tools, tail, most)
             try:
@@ -311,7 +316,7 @@ class BaseSession:
     def _send(
         self, messages: list[Message], system: str, tools: list[dict[str, Any]], tail: str, most: int | None
     ) -> Stream:
-        model, wire = self.model, WIRES[self.model.api]
+        model, wire = self.model, wire_of(self.model.api)
         options = {k: v for k in OPTIONS if (v := getattr(model, k)) is not None}
         if most is not None:
             options["max_tokens"] = most

@@ -215,6 +215,13 @@ def _packages(folder: Path) -> set[str]:
     return {f.name.split("-")[0] for f in folder.rglob("*.dist-info")}
 
 
+def context() -> list[Row]:
+    """See context_cost.py."""
+    from context_cost import TASKS
+
+    return [row for task in TASKS.values() for row in task()]
+
+
 FIGURES: dict[str, Callable[[], list[Row]]] = {
     "start": start,
     "tokens": tokens,
@@ -223,5 +230,6 @@ FIGURES: dict[str, Callable[[], list[Row]]] = {
     "output": output,
     "memory": memory,
     "long": long,
+    "context": context,
     "install": install,
 }

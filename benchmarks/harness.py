@@ -24,7 +24,8 @@ from genericagent.scripted import Recorded, Script, ScriptedServer  # noqa: E402
 from genericagent.scripted.render import Kind  # noqa: E402
 
 KINDS: tuple[Kind, ...] = ("anthropic", "chat", "responses")
-_REMOVED = ("ANTHROPIC_", "OPENAI_", "GA_", "PYTHONPROFILE", "PYTHONTRACEMALLOC")
+# without PYTHONDONTWRITEBYTECODE: a user's second start finds compiled files
+_REMOVED = ("PYTHONDONTWRITEBYTECODE", "ANTHROPIC_", "OPENAI_", "GA_", "PYTHONPROFILE", "PYTHONTRACEMALLOC")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import stat
 import time
-import uuid
 from pathlib import Path
 
 from ..errors import ToolError
@@ -67,7 +66,7 @@ def read_and_delete(path: Path) -> bytes | None:
 
     Raises ToolError when it cannot be taken, and then it is still there.
     """
-    taken = path.parent / f"{_PREFIX}{uuid.uuid4().hex}.taken"
+    taken = path.parent / f"{_PREFIX}{os.urandom(8).hex()}.taken"
     try:
         if not path.is_file():
             return None
@@ -118,7 +117,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _temp(folder: Path) -> Path:
-    return folder / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
+    return folder / f"{_PREFIX}{os.urandom(8).hex()}.tmp"
 
 
 def _write_in_place(target: Path, data: bytes) -> None:
@@ -139,7 +138,7 @@ def _write_in_place(target: Path, data: bytes) -> None:
     except OSError as error:
         if not keep:
             raise
-        saved = spare.rename(target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.old"))
+        saved = spare.rename(target.with_name(f"{target.name}.{os.urandom(4).hex()}.old"))
         raise ToolError(f"{target} is damaged ({error.strerror or error}); its old content is in {saved}") from error
     finally:
         if not keep:

@@ -56,8 +56,8 @@ _HEADER_BYTES = 65536  # the header and the first request are looked for in this
 
 
 def new_id(now: float, rng: Callable[[int], str] = secrets.token_hex) -> str:
-    """An id that sorts by time: YYYYMMDD-HHMMSS-xxxx."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{rng(2)}"
+    """An id that sorts by time: YYYYMMDD-HHMMSS-xxxxxx."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{rng(3)}"
 
 
 def encode(record: dict[str, Any]) -> bytes:
