@@ -181,6 +181,8 @@ def _run_calls(
     exit_reason: Exit | None = None
     for index, call in enumerate(calls or [None]):
         name, args = (call.function.name, json.loads(call.function.arguments)) if call else ("no_tool", {})
+        if call and name == "no_tool":  # the engine's own: as a call it would end the task
+            name = "no_tool()"
         outcome = NOT_RUN
         if exit_reason is None:
             if call and yield_info:

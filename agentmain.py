@@ -10,12 +10,26 @@ genericagent/cli/.
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # run as a script: one copy of this module, the one that everybody else imports
+    import os
+    import signal
+    import sys
+
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # until the program is there to be stopped
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # pathlib takes time
+    if here not in sys.path:  # python -P and -I leave it out
+        sys.path.insert(0, here)
+    import agentmain
+
+    agentmain.cli_entry()
+
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,6 +39,7 @@ from agent_loop import agent_runner_loop, as_content
 from ga import GenericAgentHandler, load_tool_schema
 from genericagent import memory, paths
 from genericagent.abort import Abort
+from genericagent.config import check_numbers, typed
 from genericagent.display import untagged
 from genericagent.errors import ConfigError, GAError, SessionError
 from genericagent.llm import blocks, usage
@@ -34,6 +49,7 @@ from genericagent.prompts import prompt, say, set_language
 from genericagent.store import atomic
 from genericagent.store.journal import Journal, find, history_from, list_sessions, new_id
 from genericagent.store.ledger import Ledger
+from genericagent.store.restored import message_from
 from llmcore import SETTABLE, BaseClient, load_config, make_client, make_session, reload_mykeys
 from plugins import hooks
 
@@ -119,7 +135,7 @@ class GenericAgent:
         """The client of the chosen model. Raises ConfigError when none is configured."""
         if self._chosen not in self._clients:
             if not self.config.models:
-                raise ConfigError("; ".join([say("no_key"), *self.config.problems]))
+                raise ConfigError("; ".join(self.config.problems) or say("no_key"))
             client = make_client(make_session(self.config.models[self._chosen], self.config.models))
             self._wire_up(client)
             self._clients[self._chosen] = client
@@ -142,7 +158,7 @@ class GenericAgent:
 
     def list_llms(self) -> list[tuple[int, str, bool]]:
         """(index, name, whether it is the chosen one) of every configured model."""
-        return [(i, m.name, i == self._chosen) for i, m in enumerate(self.config.models)]
+        return [(i, m.label, i == self._chosen) for i, m in enumerate(self.config.models)]
 
     def next_llm(self, n: int = -1) -> str:
         """Switch to model `n`, or to the next one; the conversation goes along. Returns its name."""
@@ -219,7 +235,7 @@ class GenericAgent:
             self._out_of_time = True
             self.stop.set(say("limit_time", limit=limit))
 
-        timer = threading.Timer(limit, over)
+        timer = threading.Timer(min(limit, threading.TIMEOUT_MAX), over)
         timer.daemon = True
         timer.start()
         try:
@@ -254,18 +270,20 @@ class GenericAgent:
         restored = history_from(records)
         self._journal, self.session_id, self.lines = journal, journal.id, list(restored.lines)
         self._notes = (restored.key_info, 0) if restored.key_info else None
+        folder = Path(str(journal.header.get("cwd") or ""))
+        if self.options.workspace is None and folder.is_absolute() and folder.is_dir():
+            self.options.workspace = folder
+        if restored.unknown:
+            report = "; ".join(filter(None, [report, say("was_cut_off")]))
         self.client.backend.reset(restored.history)
         return f"{journal.id}: {restored.title}" + (f" ({report})" if report else "")
 
     def seed_history(self, messages: Sequence[Any]) -> None:
         """Begin with the given messages: our blocks, or `{"role", "content": text}`."""
-        history: list[blocks.Message] = []
-        for m in messages:
-            if not isinstance(m, Mapping) or m.get("role") not in ("user", "assistant"):
-                raise SessionError('the history must be a JSON list of {"role": "user"|"assistant", "content": …}')
-            content = m.get("content")
-            history.append(
-                {"role": m["role"], "content": content if isinstance(content, list) else [blocks.text(str(content))]}
+        history = [message_from(m) for m in messages]
+        if None in history:
+            raise SessionError(
+                'the history must be a JSON list of {"role": "user"|"assistant", "content": text or blocks}'
             )
         self.client.backend.reset(history)
         self._record({"type": "cut", "history": history})
@@ -339,7 +357,9 @@ class GenericAgent:
             end.update(self._command(task.query) or self._work(task, full))
         except GAError as error:
             end["error"] = str(error)
-        except Exception as error:
+        except OSError as error:
+            end["error"] = f"{error.filename or 'the disk'}: {error.strerror or error}"
+        except BaseException as error:  # also a plugin that exits: the one who waits gets an answer in any case
             end["error"] = f"bug: {type(error).__name__}: {error} (traceback in {paths.logs() / 'ga.log'})"
             import logging
 
@@ -347,8 +367,13 @@ class GenericAgent:
         finally:
             self.busy = False
             turn = self.handler.current_turn if self.handler else 0
+            try:
+                used = self.usage_report()
+            except GAError as error:
+                used = self.task_meter.as_dict()
+                end["error"] = end["error"] or str(error)
             task.queue.put({
-                "done": "".join(full), "turn": turn, "usage": self.usage_report(), "cost": self.task_meter.cost,
+                "done": "".join(full), "turn": turn, "usage": used, "cost": self.task_meter.cost,
                 "session": self.session_id, **end,
             })  # fmt: skip
 
@@ -369,7 +394,7 @@ class GenericAgent:
 
     def _set(self, wish: str) -> str:
         import json
-        from dataclasses import replace
+        from dataclasses import fields, replace
 
         key, _, value = wish.partition("=")
         if key not in SETTABLE:
@@ -379,11 +404,13 @@ class GenericAgent:
         except ValueError:
             parsed = value
         backend = self.client.backend
-        current = getattr(backend.model, key)
-        if current is not None and not isinstance(parsed, (type(current), int)):
-            raise ConfigError(f"/session.{key} takes {type(current).__name__}, not {value!r}")
-        backend.model = replace(backend.model, **{key: parsed})
-        return f"{key} = {parsed}"
+        kind = next(str(f.type) for f in fields(backend.model) if f.name == key)
+        wants_none = parsed in (None, "") and kind.endswith("None")
+        change: dict[str, Any] = {key: None if wants_none else typed(parsed, kind, f"/session.{key}")}
+        changed = replace(backend.model, **change)
+        check_numbers(changed, "/session")
+        backend.model = changed
+        return f"{key} = {change[key]}"
 
     def _work(self, task: Task, full: list[str]) -> dict[str, Any]:
         if not task.query.strip():
@@ -442,7 +469,10 @@ class GenericAgent:
         self._notes = (notes, age) if notes and status in ("done", "needs_input", "limit") else None
         error = None
         if status in ("failed", "limit", "interrupted"):
-            error = str(data).removeprefix("Error: ") if data else say("limit_turns", turns=handler.max_turns)
+            unsaid = (
+                say("limit_turns", turns=handler.max_turns) if status == "limit" else self.stop.why or say("stopped")
+            )
+            error = str(data).removeprefix("Error: ") if data else unsaid
         end = {
             "status": status, "result": result, "question": question, "error": error,
             "answer": untagged(data) if result == "CURRENT_TASK_DONE" and isinstance(data, str) else "",
@@ -545,7 +575,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def cli_entry() -> None:
-    """The installed command `ga`."""
+    """The command, as a script and installed as `ga`. Ends the process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
@@ -555,9 +586,3 @@ def cli_entry() -> None:
     except BrokenPipeError:  # the reader has gone; nothing is left to be told
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    import agentmain  # the one copy that everybody else imports
-
-    agentmain.cli_entry()

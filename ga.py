@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_loop import BaseHandler, LoopExit, StepOutcome, as_content
-from genericagent import display, memory, paths
+from genericagent import display, memory, paths, tags
 from genericagent.abort import Abort
 from genericagent.display import untagged
 from genericagent.errors import ToolError
@@ -40,7 +40,6 @@ PLAN_TURNS = 80
 LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
 CODE_LIMIT, READ_LIMIT = 10_000, 20_000  # characters
-_ONLY_CODE = re.compile(r"(`{3,})[^\n]*\n(?:.*\n){4,}\1\s*")
 INLINE_METHODS = ("enter_plan_mode", "enter_project_mode", "subagent")
 
 
@@ -230,7 +229,7 @@ class GenericAgentHandler(BaseHandler):
             self._count_bad_reply("kind_empty")
             return StepOutcome({}, say("empty_reply") + self._next(0))
         self._bad_replies = 0
-        if _ONLY_CODE.fullmatch(content) and not self.working.pop("asked_about_code", False):
+        if display.only_code(content) and not self.working.pop("asked_about_code", False):
             self.working["asked_about_code"] = True
             return StepOutcome({}, say("only_code") + self._next(0))
         gate = self._plan_gate(content)
@@ -242,7 +241,10 @@ class GenericAgentHandler(BaseHandler):
 
     def enter_plan_mode(self, path: str) -> str:
         """Work along a Markdown checklist: 80 turns, and no end while an item is open or nothing was verified."""
-        self.working["plan"] = str(self._path(path))
+        plan = self._path(path)
+        if plan.exists() and not plan.is_file():
+            raise ToolError(f"{plan} is no file: a plan is a Markdown checklist")
+        self.working["plan"] = str(plan)
         self.max_turns = max(self.max_turns, PLAN_TURNS)
         return say("plan_entered", plan=path, turns=self.max_turns)
 
@@ -308,7 +310,7 @@ class GenericAgentHandler(BaseHandler):
         extra += self._milestones(turn)
         extra += self._steering()
         fresh = self._get_anchor_prompt()
-        body = re.sub(r"\n?<working_memory>.*?</working_memory>\n?", "", next_prompt, flags=re.S)
+        body = tags.drop(next_prompt, "working_memory")
         return "\n".join([*(e for e in extra if e), body.strip("\n"), fresh]).lstrip("\n")
 
     def _milestones(self, turn: int) -> list[str]:
@@ -391,7 +393,7 @@ def _block_names(kind: str) -> tuple[str, ...]:
 
 
 def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _summary(response: Any, tool_calls: Any) -> tuple[str, bool]:

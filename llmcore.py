@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from genericagent import config, paths
+from genericagent import config, paths, tags
 from genericagent.abort import Abort
 from genericagent.errors import Aborted, BudgetError, ConfigError, LLMError
 from genericagent.llm import blocks, history, textproto, usage
@@ -261,7 +261,7 @@ class BaseSession:
                 error = answer.error or LLMError("the answer broke off before its end", retryable=True)
             except LLMError as failed:
                 error = failed
-            error = _without_key(error, self.model)
+            error = _explained(error, self.model)
             self.abort.check()
             if not error.retryable or (shown and dropped) or (not shown and attempt >= self.model.max_retries):
                 raise error
@@ -361,15 +361,20 @@ class BaseSession:
         return body.finish()
 
 
-def _without_key(error: LLMError, model: config.Model) -> LLMError:
-    """The same error; providers like to repeat a key that they refuse, and errors are shown and written down."""
+def _explained(error: LLMError, model: config.Model) -> LLMError:
+    """The same error with where to look. Providers like to repeat a key that they refuse: it is taken out."""
+    text = error.message
     try:
         key = model.resolve_key()
     except ConfigError:
-        return error
-    if len(key) >= 6 and key in error.message:
-        error.message = error.message.replace(key, "[the key]")
-        error.args = (error.message,)
+        key = ""
+    if len(key) >= 6:
+        text = text.replace(key, "[the key]")
+    if error.status in (401, 403) and model.source not in text:
+        text += f" (api_key of {model.name}, from {model.source})"
+    if error.status == 404 and model.source not in text:
+        text += f" (model {model.model!r} at {model.base_url}, from {model.source})"
+    error.message, error.args = text, (text,)
     return error
 
 
@@ -487,8 +492,6 @@ def _without_images(message: Message) -> Message:
 
 # clients
 
-_TAIL = re.compile(r"\n*<working_memory>.*?</working_memory>\n*", re.S)
-
 
 class BaseClient:
     """What the loop talks to: `chat(messages, tools)`. Knows the last messages only; the session has the history."""
@@ -520,8 +523,8 @@ class BaseClient:
         said = newest.get("content") or ""
         tail = ""
         if isinstance(said, str):
-            tail = "\n".join(m.strip() for m in _TAIL.findall(said))
-            said = _TAIL.sub("\n", said).strip()
+            tail = "\n".join(said[r.begin : r.end] for r in tags.regions(said, "working_memory"))
+            said = tags.drop(said, "working_memory").strip()
             tail = self._unsaid(tail)
         cuts = self.backend.cuts
         try:
@@ -623,6 +626,8 @@ def _as_blocks(said: Any) -> list[Block]:
 def _tool_call(block: Block, stop_reason: str | None) -> ToolCall:
     """A tool_use block as the loop's tool call; a broken one becomes a `bad_json` call that explains itself."""
     arguments = block.get("input")
+    if isinstance(arguments, dict) and block.get("name") == "bad_json":  # ours, not the model's
+        return ToolCall(block["id"], Function("bad_json()", json.dumps(arguments)))
     if isinstance(arguments, dict):
         return ToolCall(block["id"], Function(block.get("name") or "", json.dumps(arguments)))
     raw = str(block.get("input_raw") or "")
@@ -635,8 +640,12 @@ def _tool_call(block: Block, stop_reason: str | None) -> ToolCall:
 def _json_fault(raw: str) -> str:
     try:
         value = json.loads(raw)
+    except RecursionError:
+        return "nested too deep"
     except ValueError as error:
         return str(error)
+    if isinstance(value, dict):
+        return "nested too deep"
     return f"the arguments are {type(value).__name__}, not an object"
 
 
@@ -648,7 +657,10 @@ _loaded: config.Config | None = None
 def load_config(config_file: Path | str | None = None) -> config.Config:
     """Read the configuration. Raises ConfigError."""
     global _loaded
-    file = Path(config_file).expanduser() if config_file else None
+    try:
+        file = Path(config_file).expanduser() if config_file else None
+    except RuntimeError as error:
+        raise ConfigError(f"the configuration file {config_file}: {error}") from None
     _loaded = config.load(paths.home(), config_file=file, beside=paths.program().parent, environ=os.environ)
     return _loaded
 
@@ -668,7 +680,7 @@ def make_session(model: config.Model, every: Sequence[config.Model] = ()) -> Bas
     members = []
     for wanted in model.members:
         if isinstance(wanted, int):
-            found = every[wanted] if 0 <= wanted < len(every) else None
+            found = next((m for m in every if m.number == wanted), None)
         else:
             found = next((m for m in every if m.name == wanted), None)
         if found is None or found.kind == "mixin":

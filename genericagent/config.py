@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -37,6 +40,17 @@ IGNORED = {
     "native",
     "extra_sys_prompt_file",
 }  # read elsewhere, or by the original only
+_WHERE_TO = ("base_url", "apibase", "api_base", "proxy")  # a typo here may send a key to somebody else
+_LEAST = {
+    "context_win": 2000, "max_tokens": 1, "max_retries": 0, "max_retry_after": 0, "connect_timeout": 0.1, "read_timeout": 0.1,
+    "idle_timeout": 0.1, "spring_back": 0, "trim_keep_prefix": 0,
+}  # fmt: skip
+SECTIONS = ("limits", "safety", "telegram", "ui")
+PRICE_KEYS = ("input", "output", "cache_read", "cache_write")
+_PLAIN = {
+    "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "list[str]": "a list of texts",
+    "list[int]": "a list of whole numbers", "list[str | int]": "a list of names or numbers", "bool | str": "true, false or a file",
+}  # fmt: skip
 COMMAND_TIMEOUT = 20  # seconds for a `cmd:` key
 
 
@@ -73,6 +87,12 @@ class Model:
     members: list[str | int] = field(default_factory=list)
     spring_back: float = 300.0
     source: str = ""
+    number: int = -1  # its place among the entries of its file, broken ones counted: what a mixin means by a number
+
+    @property
+    def label(self) -> str:
+        """Its name, and the provider's name for it where that is another."""
+        return self.name if self.name == self.model or not self.model else f"{self.name} ({self.model})"
 
     def resolve_key(self) -> str:
         """The key itself; `env:NAME` and `cmd:…` are looked up now, once. Raises ConfigError."""
@@ -193,16 +213,22 @@ def model_from(
     mode = given.get("api") or given.get("api_mode") or ("anthropic" if claude else "chat")
     api = {"chat_completions": "chat"}.get(mode, mode)
     if kind != "mixin" and api not in APIS:
-        raise ConfigError(f"{source}: api_mode must be chat_completions or responses, not {mode!r}")
+        key, choices = ("api", list(APIS)) if "api" in given else ("api_mode", ["chat_completions", "responses"])
+        raise ConfigError(f"{source}: {key} must be one of {', '.join(choices)}, not {mode!r}")
     model = Model(kind=kind, api=api, name="", native=kind.startswith("native"), source=source)
     kinds = {f.name: f.type for f in fields(Model)}
     for key, value in given.items():
         if key in IGNORED:
             continue
-        if key not in kinds or key in ("kind", "source"):
-            note(f"{source}: unknown key {key!r}{_nearest(key, kinds)}")
+        if key not in kinds or key in ("kind", "source", "number"):
+            near = _nearest(key, kinds)
+            if any(f"{wanted!r}" in near for wanted in _WHERE_TO):
+                raise ConfigError(
+                    f"{source}: unknown key {key!r}{near}; without it the key might go to the wrong address"
+                )
+            note(f"{source}: unknown key {key!r}{near}")
             continue
-        setattr(model, key, _typed(value, str(kinds[key]), f"{source}: {key}"))
+        setattr(model, key, typed(value, str(kinds[key]), f"{source}: {key}"))
     if "extra_sys_prompt_file" in given:
         model.extra_sys_prompt += _prompt_file(given["extra_sys_prompt_file"], source)
     if kind == "mixin":
@@ -225,13 +251,21 @@ def _check(model: Model, source: str) -> None:
         raise ConfigError(f"{source}: no api_key")
     if any(ord(c) < 33 or ord(c) > 126 for c in model.api_key) and not model.api_key.startswith(("cmd:", "env:")):
         raise ConfigError(f"{source}: api_key holds characters that no key has (is it a placeholder?)")
-    for name, least in (("context_win", 2000), ("max_tokens", 1), ("max_retries", 0), ("connect_timeout", 0.1)):
+    check_numbers(model, source)
+
+
+def check_numbers(model: Model, source: str) -> None:
+    """Raises ConfigError for a number that makes no sense."""
+    for name, least in _LEAST.items():
         value = getattr(model, name)
-        if value is not None and value < least:
+        if value is not None and not least <= value <= 1e9:
             raise ConfigError(f"{source}: {name} must be at least {least}, not {value}")
 
 
-def _typed(value: Any, kind: str, what: str) -> Any:
+def typed(value: Any, kind: str, what: str) -> Any:
+    """The value as the annotation `kind` wants it. Raises ConfigError, beginning with `what`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{what} must be a number, not {value!r}")
     if kind.startswith("bool | str") and isinstance(value, (bool, str)):
         return value
     if kind.startswith("bool"):
@@ -245,10 +279,12 @@ def _typed(value: Any, kind: str, what: str) -> Any:
             return float(value)
     elif kind.startswith("list"):
         if isinstance(value, (list, tuple)):
-            return [int(v) if "list[int]" in kind else v for v in value]
+            return [typed(v, "int", what) if "list[int]" in kind else v for v in value]
     elif isinstance(value, str):
         return value
-    raise ConfigError(f"{what} must be {kind.split(' | None')[0]}, not {value!r}")
+    wanted = kind.split(" | None")[0]
+    shown = "what it is" if what.endswith(("api_key", "token")) else repr(value)
+    raise ConfigError(f"{what} must be {_PLAIN.get(wanted, wanted)}, not {shown}")
 
 
 def _nearest(key: str, known: Mapping[str, Any]) -> str:
@@ -277,14 +313,15 @@ def load(
     places += [home / "config.toml"]
     for folder in (home, *([beside] if beside else [])):
         places += [folder / "mykey.py", folder / "mykey.json"]
-    sections: dict[str, dict[str, Any]] = {}
+    sections: dict[str, dict[str, tuple[Any, Path]]] = {}
     for path in places:
         config.seen[path] = _stamp(path)
         if config.seen[path] is None:
             continue
-        entries, others = _read_source(path)
+        entries, others = _read_source(path, config.problems.append)
         for section, table in others.items():
-            sections[section] = {**table, **sections.get(section, {})}
+            for key, value in table.items():
+                sections.setdefault(section, {}).setdefault(key, (value, path))
         if not config.models:
             _add_models(config, entries, environ)
     if not config.models:
@@ -296,8 +333,10 @@ def load(
 Entry = tuple[str, str, Mapping[str, Any], str]  # name, kind, settings, where it stands
 
 
-def _read_source(path: Path) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
+def _read_source(path: Path, note: Callable[[str], None]) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
     """(model entries, other sections) of one file."""
+    if not path.is_file():
+        raise ConfigError(f"cannot read {path}: it is no file")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -310,6 +349,10 @@ def _read_source(path: Path) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
         kind = _kind_of(name)
         if kind and isinstance(value, Mapping):
             entries.append((name, kind, value, f"{path}: {name}"))
+        elif isinstance(value, Mapping) and not value.keys().isdisjoint(("apikey", "api_key")):
+            note(
+                f"skipped: {path}: the name {name!r} doesn't say which session it is for (claude, oai, native_…, mixin)"
+            )
     telegram = {
         new: values[old]
         for old, new in (("tg_bot_token", "token"), ("tg_allowed_users", "allowed_users"))
@@ -326,7 +369,7 @@ def _kind_of(name: str) -> str | None:
     native = "native_" if "native" in low else ""
     if "claude" in low:
         return f"{native}claude"
-    return f"{native}oai" if "oai" in low or native else None
+    return f"{native}oai" if "oai" in low else None
 
 
 def _from_toml(path: Path, text: str) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
@@ -336,9 +379,11 @@ def _from_toml(path: Path, text: str) -> tuple[list[Entry], dict[str, dict[str, 
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deep") from None
     at = [i for i, line in enumerate(text.splitlines(), 1) if line.strip().replace(" ", "").startswith("[[llm]]")]
     tables = data.pop("llm", [])
-    if not isinstance(tables, list):
+    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
         raise ConfigError(f"{path}: models are written as [[llm]] tables, with two brackets")
     entries = []
     for number, table in enumerate(tables):
@@ -363,6 +408,8 @@ def _from_toml(path: Path, text: str) -> tuple[list[Entry], dict[str, dict[str, 
 def _from_json(path: Path, text: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deep") from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
     if not isinstance(data, dict):
@@ -374,10 +421,11 @@ def _from_python(path: Path, text: str) -> dict[str, Any]:
     """The user's own mykey.py is run, as it always was: it is as trusted as the program itself."""
     space: dict[str, Any] = {"__file__": str(path), "__name__": "mykey"}
     try:
-        exec(compile(text, str(path), "exec"), space)
+        with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the answer
+            exec(compile(text, str(path), "exec"), space)
     except SyntaxError as error:
         raise ConfigError(f"{path}:{error.lineno}: {error.msg}") from None
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         import traceback
 
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
@@ -387,13 +435,20 @@ def _from_python(path: Path, text: str) -> dict[str, Any]:
 
 def _add_models(config: Config, entries: list[Entry], environ: Mapping[str, str]) -> None:
     """Good entries become models; a broken one is named in the problems and skipped."""
-    for name, kind, settings, where in entries:
+    for number, (name, kind, settings, where) in enumerate(entries):
         try:
             if kind not in KINDS:
                 raise ConfigError(f"{where}: unknown type {kind!r}; there are {', '.join(KINDS)}")
             model = model_from(settings, kind, {}, name=name, source=where, note=config.problems.append)
+            model.number = number
+            variable = model.api_key.removeprefix("env:") if model.api_key.startswith("env:") else ""
+            if variable and not environ.get(variable, "").strip():
+                raise ConfigError(f"{where}: api_key: the environment variable {variable} is not set")
         except ConfigError as error:
             config.problems.append(f"skipped: {error}")
+            continue
+        except (TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+            config.problems.append(f"skipped: {where}: {type(error).__name__}: {error}")
             continue
         config.models.append(model)
 
@@ -407,21 +462,54 @@ def _add_environment(config: Config, environ: Mapping[str, str]) -> None:
                 config.problems.append(f"skipped: {error}")
 
 
-def _fill(config: Config, sections: dict[str, dict[str, Any]]) -> None:
+def _fill(config: Config, sections: Mapping[str, Mapping[str, tuple[Any, Path]]]) -> None:
     for section, table in sections.items():
         if section == "prices":
-            config.prices = table
+            _add_prices(config, table)
             continue
-        target = getattr(config, section, None) if section in ("limits", "safety", "telegram", "ui") else None
+        target = getattr(config, section, None) if section in SECTIONS else None
         if target is None:
-            config.problems.append(f"unknown section [{section}]")
+            _, path = next(iter(table.values()))
+            config.problems.append(f"{path}: unknown section [{section}]{_nearest(section, dict.fromkeys(SECTIONS))}")
             continue
         kinds = {f.name: f.type for f in fields(target)}
-        for key, value in table.items():
+        for key, (value, path) in table.items():
+            where = f"{path}: [{section}] {key}"
             if key not in kinds:
-                config.problems.append(f"[{section}]: unknown key {key!r}{_nearest(key, kinds)}")
+                config.problems.append(f"{path}: [{section}]: unknown key {key!r}{_nearest(key, kinds)}")
                 continue
-            setattr(target, key, _typed(value, str(kinds[key]), f"[{section}] {key}"))
+            setattr(target, key, typed(value, str(kinds[key]), where))
+            if section == "limits" and not value > 0:
+                raise ConfigError(f"{where} must be more than 0, not {value!r}")
+            if section == "safety" and key != "env_keep":
+                _without_effect(config, where, value)
+
+
+def _without_effect(config: Config, where: str, value: Any) -> None:
+    """Whoever asks for a wall that is not there yet has to know it."""
+    if value == "require":
+        raise ConfigError(f"{where}: there is no sandbox in this version yet, and nothing runs without one")
+    config.problems.append(f"{where} has no effect in this version")
+
+
+def _add_prices(config: Config, table: Mapping[str, tuple[Any, Path]]) -> None:
+    """Good prices count; one without both its numbers is named and left out."""
+    for name, (price, path) in table.items():
+        where = f"{path}: [prices.{json.dumps(name)}]"
+        try:
+            if not isinstance(price, Mapping):
+                raise ConfigError(f"{where} must be a table with input and output")
+            for key, value in price.items():
+                if key not in PRICE_KEYS:
+                    raise ConfigError(f"{where}: unknown key {key!r}{_nearest(key, dict.fromkeys(PRICE_KEYS))}")
+                if typed(value, "float", f"{where} {key}") < 0:
+                    raise ConfigError(f"{where} {key} must not be negative")
+            if "input" not in price or "output" not in price:
+                raise ConfigError(f"{where} needs both input and output, dollars per million tokens")
+        except ConfigError as error:
+            config.problems.append(f"skipped: {error}")
+            continue
+        config.prices[name] = dict(price)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Generator
 from typing import Any
 
-# A tag that is opened and never closed is text, but for a call: that one was cut.
-_BLOCKS = re.compile(r"<(file_content|thinking|tool_use)>.*?</\1>|<tool_use>.*", re.S)
-_SUMMARY = re.compile(r"<summary>.*?</summary>", re.S)
+from . import tags
+
+HIDDEN = ("file_content", "thinking", "tool_use")
 
 
 def announce(name: str, args: dict[str, Any], verbose: bool) -> str:
@@ -58,10 +58,9 @@ def fenced(run: Generator[Any, None, Any], shown: bool) -> Generator[Any, None, 
 
 def tidy(reply: str) -> str:
     """A reply without tool and file blocks, its code blocks over 6 lines shrunk to 5 and a count."""
-    if "<" in reply:
-        reply = _BLOCKS.sub("", reply)
+    reply = _visible(reply, *HIDDEN)
     if "```" in reply:
-        reply = re.sub(r"^(```+)(.*?\n)(.*?)^\1[ \t]*$", _shrink, reply, flags=re.S | re.M)
+        reply = _shrunk(reply)
     if "\n\n\n" in reply:
         reply = re.sub(r"\n{3,}", "\n\n", reply)
     return reply.strip("\n") + "\n"
@@ -69,11 +68,40 @@ def tidy(reply: str) -> str:
 
 def untagged(reply: str) -> str:
     """The words meant for the user: a reply without thinking, summary, tool and file blocks."""
-    return _SUMMARY.sub("", _BLOCKS.sub("", reply)).strip()
+    return _visible(reply, *HIDDEN, "summary").strip()
 
 
-def _shrink(match: re.Match[str]) -> str:
-    lines = match[3].splitlines()
-    if len(lines) <= 6:
-        return match[0]
-    return "\n".join([match[1] + match[2].rstrip(), *lines[:5], f"… {len(lines) - 5} more lines", match[1]])
+def _visible(reply: str, *hidden: str) -> str:
+    """A tag that is opened and never closed is text, but for a call: that one was cut."""
+    return tags.drop(reply, *hidden).partition("<tool_use>")[0]
+
+
+def only_code(reply: str) -> bool:
+    """Whether a reply is one fenced block of several lines and not a word beside it."""
+    lines = reply.strip().split("\n")
+    mark = _mark(lines[0])
+    return bool(mark) and len(lines) >= 6 and lines[-1] == mark and mark not in map(str.rstrip, lines[1:-1])
+
+
+def _mark(line: str) -> str:
+    """The backticks that open a fenced block, "" when the line opens none."""
+    ticks = line[: len(line) - len(line.lstrip("`"))]
+    return ticks if len(ticks) >= 3 and "`" not in line[len(ticks) :] else ""
+
+
+def _shrunk(reply: str) -> str:
+    """Fenced blocks of more than 6 lines cut to 5 and a count."""
+    out: list[str] = []
+    block: list[str] = []
+    mark = ""
+    for line in reply.split("\n"):
+        if not mark:
+            out.append(line)
+            mark = _mark(line)
+        elif line.rstrip() == mark:
+            out += block if len(block) <= 6 else [*block[:5], f"… {len(block) - 5} more lines"]
+            out.append(line)
+            block, mark = [], ""
+        else:
+            block.append(line)
+    return "\n".join([*out, *block])

@@ -27,7 +27,7 @@ def ensure_seeds() -> None:
 def insight() -> str:
     """The L1 index as the prompt shows it: at most 30 lines; what is over is named, not shown."""
     file = paths.memory() / L1
-    if not file.exists():
+    if not file.is_file():
         file = paths.shipped("memory", language(), L1)
     lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if len(lines) > INSIGHT_LINES:

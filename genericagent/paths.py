@@ -24,7 +24,10 @@ def program() -> Path:
 def home() -> Path:
     """The user's folder: `$GA_HOME`, else `~/.genericagent`. Read at every call, created by ensure_home()."""
     given = os.environ.get("GA_HOME")
-    return Path(given).expanduser().resolve() if given else Path.home() / ".genericagent"
+    try:
+        return Path(given).expanduser().resolve() if given else Path.home() / ".genericagent"
+    except (RuntimeError, OSError) as error:  # no such user, or links in a circle
+        raise ConfigError(f"GA_HOME={given} is no usable folder: {error}") from None
 
 
 def ensure_home() -> None:

@@ -7,6 +7,7 @@ that raises is reported in the log and skipped.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import sys
@@ -50,7 +51,7 @@ def trigger(event: str, ctx: dict[str, Any]) -> dict[str, Any]:
     for callback in list(_registry.get(event, ())):
         try:
             ctx = callback(ctx) or ctx
-        except Exception:
+        except (Exception, SystemExit, KeyboardInterrupt):  # a plugin must not end the program either
             _log.exception("plugin callback %r failed on %s and was skipped", callback, event)
     return ctx
 
@@ -62,7 +63,7 @@ def discover(folders: Iterable[Path]) -> list[str]:
     """
     problems = []
     for folder in folders:
-        for file in sorted(folder.glob("*.py")):
+        for file in sorted(f for f in folder.glob("*.py") if f.is_file()):
             name = f"plugins.{file.stem}"
             if file.stem.startswith("_") or file.stem == "hooks" or name in sys.modules:
                 continue
@@ -72,8 +73,9 @@ def discover(folders: Iterable[Path]) -> list[str]:
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
             try:
-                spec.loader.exec_module(module)
-            except Exception as error:
+                with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the answer
+                    spec.loader.exec_module(module)
+            except (Exception, SystemExit, KeyboardInterrupt) as error:
                 del sys.modules[name]
                 problems.append(f"plugin {file} was skipped: {type(error).__name__}: {error}")
     return problems

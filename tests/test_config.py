@@ -82,7 +82,7 @@ def test_one_broken_entry_of_three_is_named_with_its_line_and_skipped(tmp_path: 
 
 @pytest.mark.parametrize(
     ("key", "said"),
-    [("api_key = '<your key here>'", "placeholder"), ("api_key = ''", "api_key"), ("api_key = 3", "api_key must be str"),
+    [("api_key = '<your key here>'", "placeholder"), ("api_key = ''", "api_key"), ("api_key = 3", "api_key must be text"),
      ("api_key = 'k'\nmax_retries = -1", "max_retries"), ("api_key = 'k'\ncontext_win = 'big'", "context_win"),
      ("api_key = 'k'\nstream = 'yes'", "stream"), ("api_key = 'k'\napi_mode = 'soap'", "api_mode")],
 )  # fmt: skip
@@ -121,11 +121,12 @@ def test_a_missing_config_file_is_an_error(tmp_path: Path) -> None:
 def test_keys_may_come_from_the_environment_or_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "k-from-env")
     write(tmp_path / "config.toml", TOML.format("a").replace("k-a", "env:SOME_KEY"))
-    assert load(tmp_path).models[0].resolve_key() == "k-from-env"
-    assert "k-from-env" in load(tmp_path).secrets()
+    loaded = load(tmp_path, {"SOME_KEY": "k-from-env"})
+    assert loaded.models[0].resolve_key() == "k-from-env" and "k-from-env" in loaded.secrets()
     monkeypatch.delenv("SOME_KEY")
     with pytest.raises(ConfigError, match="SOME_KEY"):
-        load(tmp_path).models[0].resolve_key()
+        loaded.models[0].resolve_key()
+    assert load(tmp_path).models == [] and "SOME_KEY" in load(tmp_path).problems[0]
     counter = tmp_path / "asked"
     command = f"cmd:echo x >> {counter}; echo k-from-cmd"
     write(tmp_path / "config.toml", TOML.format("a").replace("k-a", command))
@@ -158,7 +159,7 @@ def test_a_byte_order_mark_and_emoji_are_read(tmp_path: Path) -> None:  # C154
 def test_the_page_lists_every_key_and_no_other() -> None:
     text = DOC.read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([a-z_]+)`", text, re.M))
-    known = {f.name for f in fields(config.Model)} - {"kind", "source", "native"}
+    known = {f.name for f in fields(config.Model)} - {"kind", "source", "native", "number"}
     for section in (config.Limits, config.Safety, config.Telegram, config.Ui):
         known |= {f.name for f in fields(section)}
     known |= {"extra_sys_prompt_file"}
@@ -170,5 +171,104 @@ def test_the_page_lists_every_key_and_no_other() -> None:
 @pytest.mark.parametrize("code", re.findall(r"```toml\n(.*?)```", DOC.read_text("utf-8") if DOC.exists() else "", re.S))
 def test_the_examples_of_the_page_are_read_without_a_complaint(tmp_path: Path, code: str) -> None:
     write(tmp_path / "config.toml", code)
+    found = load(tmp_path, {"MY_ANTHROPIC_KEY": "k", "DEEPSEEK_KEY": "k"})
+    assert found.problems == [] and len(found.models) == code.count("[[llm]]")
+
+
+def test_a_mistyped_address_never_sends_the_key_elsewhere(tmp_path: Path) -> None:
+    write(tmp_path / "config.toml", '[[llm]]\nbas_url = "http://127.0.0.1:1"\napi_key = "k"\n' + TOML.format("good"))
     found = load(tmp_path)
-    assert found.problems == []
+    assert names(found) == ["good"] and "bas_url" in found.problems[0] and "base_url" in found.problems[0]
+
+
+def test_a_number_in_a_mixin_means_the_entry_also_when_one_before_it_is_broken(tmp_path: Path) -> None:
+    from llmcore import MixinSession, make_session
+
+    bad = '[[llm]]\nname = "bad"\napi = "soap"\napi_key = "k"\n'
+    mix = '[[llm]]\nname = "mix"\nmembers = [1, 2]\n'
+    write(tmp_path / "config.toml", bad + TOML.format("one") + TOML.format("two") + mix)
+    models = load(tmp_path).models
+    session = make_session(models[-1], models)
+    assert isinstance(session, MixinSession) and [m.name for m in session.members] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "price",
+    [
+        "input = 3",
+        "inptu = 3\noutput = 1",
+        'input = "3"\noutput = 1',
+        "input = -1\noutput = 1",
+        "input = nan\noutput = 1",
+    ],
+)
+def test_a_price_without_its_numbers_is_named_and_left_out(tmp_path: Path, price: str) -> None:
+    write(tmp_path / "config.toml", TOML.format("a") + f'[prices."m"]\n{price}\n')
+    found = load(tmp_path)
+    assert found.prices == {} and "prices" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    "limit", ["max_cost = -1", "max_turns = 0", "max_time = inf", "daily_cost = '2'", "max_turns = nan"]
+)
+def test_a_limit_that_makes_no_sense_is_an_error_that_names_the_file(tmp_path: Path, limit: str) -> None:
+    write(tmp_path / "config.toml", f"[limits]\n{limit}\n")
+    with pytest.raises(ConfigError, match="config.toml"):
+        load(tmp_path)
+
+
+def test_a_wall_that_is_not_there_is_not_believed_in(tmp_path: Path) -> None:
+    write(tmp_path / "config.toml", TOML.format("a") + "[safety]\ndeny = ['rm']\n")
+    assert "no effect" in load(tmp_path).problems[0]
+    write(tmp_path / "config.toml", TOML.format("a") + "[safety]\nsandbox = 'require'\n")
+    with pytest.raises(ConfigError, match="no sandbox"):
+        load(tmp_path)
+
+
+def test_a_variable_whose_name_says_no_kind_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "mykey.py", "native_cluade_config = {'apikey': 'k-123456'}\n")
+    found = load(tmp_path)
+    assert found.models == [] and "native_cluade_config" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["max_tokens = inf", "max_tokens = nan", "read_timeout = nan", "connect_timeout = 1e300", "read_timeout = 0", "idle_timeout = -5",
+     'api = ["a"]', 'base_url = "http://["', 'extra_sys_prompt_file = "~nouser/x"', "members = 3", "name = 3", "max_retry_after = -1"],
+)  # fmt: skip
+def test_an_entry_of_nonsense_is_skipped_and_the_next_one_works(tmp_path: Path, entry: str) -> None:  # C155
+    base = "" if "base_url" in entry else "base_url = 'https://x.test'\n"
+    write(tmp_path / "config.toml", f"[[llm]]\nmodel = 'm'\napi_key = 'k'\n{base}{entry}\n" + TOML.format("good"))
+    found = load(tmp_path)
+    assert names(found)[-1] == "good" and len(found.models) == 1 and "config.toml:1" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("config.toml", "llm = [1, 2]\n"), ("config.toml", "[telegram]\nallowed_users = ['abc']\n"), ("config.toml", "a = " + "[" * 3000),
+     ("mykey.json", "[" * 100_000), ("mykey.py", "import sys; sys.exit(0)"), ("mykey.py", "raise KeyboardInterrupt"), ("config.toml", "llm.api = 3\n")],
+)  # fmt: skip
+def test_a_file_of_nonsense_is_a_configuration_error(tmp_path: Path, name: str, text: str) -> None:
+    write(tmp_path / name, text)
+    with pytest.raises(ConfigError, match=name):
+        load(tmp_path)
+
+
+def test_what_mykey_prints_goes_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "mykey.py", "print('NOISE')\n" + PY.format("a"))
+    load(tmp_path)
+    out, err = capsys.readouterr()
+    assert out == "" and "NOISE" in err
+
+
+def test_a_key_in_the_wrong_form_is_not_shown(tmp_path: Path) -> None:
+    write(tmp_path / "config.toml", "[[llm]]\nmodel = 'm'\nbase_url = 'https://x.test'\napi_key = ['sk-secret-1']\n")
+    assert "sk-secret-1" not in " ".join(load(tmp_path).problems)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "config.toml")
+    with pytest.raises(ConfigError, match="config.toml"):
+        load(tmp_path)

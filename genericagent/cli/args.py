@@ -28,7 +28,10 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     p = _Parser(
-        prog="ga", description="A personal agent: chat in the terminal, or one task from a script.", allow_abbrev=False
+        prog="ga",
+        description="A personal agent: chat in the terminal, or one task from a script.",
+        epilog="ga sessions [WORD] lists saved conversations by their first request.",
+        allow_abbrev=False,
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")
     p.add_argument("--version", action="version", version=f"genericagent {__version__}")
@@ -71,6 +74,8 @@ def run_command(argv: Sequence[str]) -> int:
         return _fail(error, USAGE)
     except GAError as error:
         return _fail(error, 1)
+    except BrokenPipeError:  # the reader has gone; nothing is left to be told
+        return 1
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
     except KeyboardInterrupt:
@@ -116,6 +121,13 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise UsageError(f"--{name.replace('_', '-')} must be more than 0")
+    for name in ("cwd", "resume", "config", "history"):
+        if getattr(args, name) == "":
+            raise UsageError(f"--{name} is empty")
+    if args.llm_no < 0:
+        raise UsageError("--llm_no counts from 0")
+    if args.wait is not None and not 0 <= args.wait < 1e9:
+        raise UsageError("--wait must be a number of seconds")
 
 
 def _options(args: argparse.Namespace, label: str) -> Options:
@@ -124,7 +136,10 @@ def _options(args: argparse.Namespace, label: str) -> Options:
     folder = args.cwd or args.path
     workspace = None
     if folder:
-        workspace = Path(folder).expanduser().absolute()
+        try:
+            workspace = Path(folder).expanduser().absolute()
+        except RuntimeError as error:
+            raise UsageError(f"{folder}: {error}") from None
         if not workspace.is_dir():
             raise UsageError(f"{folder} is not a folder")
     return Options(
@@ -172,9 +187,11 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
     agent = GenericAgent(_options(args, label))
     start_log(paths.logs(), agent.config.secrets)
     if args.llm_no:
+        if args.llm_no >= len(agent.config.models) > 0:
+            raise UsageError(f"there is no model {args.llm_no}: {len(agent.config.models)} are configured")
         agent.next_llm(args.llm_no)
     agent.verbose = args.verbose or not one_shot
-    if one_shot:
+    if one_shot and agent.config.models:  # without any the error says it
         sys.stderr.writelines(f"warning: {one_line(problem, 300)}\n" for problem in agent.problems)
     if args.again or args.resume:
         sys.stderr.write(f"resumed {agent.resume(args.resume or '')}\n")
@@ -187,8 +204,9 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         from ..store.journal import list_sessions
 
         words = " ".join(rest).lower()
-        for info in list_sessions(sessions()):
-            if words in info.title.lower():
-                sys.stdout.write(f"{clean(info.id)}  {one_line(info.title)}\n")
+        found = [info for info in list_sessions(sessions()) if words in info.title.lower()]
+        sys.stdout.writelines(f"{clean(info.id)}  {one_line(info.title)}\n" for info in found)
+        if not found:
+            sys.stderr.write("no sessions\n")
         return 0
     raise UsageError(f"`{name}` is not in this version yet" + (f" (a folder? write .{os.sep}{name})"))

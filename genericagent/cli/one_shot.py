@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..safety.term import clean
+from ..safety.term import clean, one_line
 from ..store import atomic
 from .running import ROUND_END, exit_code, outcome, run_one
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def run_prompt(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
     """`-p`: the answer on stdout in the wanted format, everything else on stderr."""
-    text = sys.stdin.read() if args.prompt == "-" else args.prompt
+    text = _stdin() if args.prompt == "-" else args.prompt
     if not text.strip():
         raise UsageError("the request is empty")
-    show = _stream_line if args.output_format == "stream-json" else None
+    show = {"stream-json": _stream_line, "text": _progress(args.verbose)}.get(args.output_format)
     end = run_one(make_agent(), text, show)
     if args.output_format == "json":
         sys.stdout.write(json.dumps(outcome(end), ensure_ascii=False) + "\n")
@@ -34,9 +34,30 @@ def run_prompt(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
         if question:
             lines = [question["question"], *(f"- {c}" for c in question["candidates"])]
             sys.stdout.write(_shown("\n".join(lines)) + "\n")
+        sys.stderr.writelines(f"{how}: {clean(path)}\n" for path, how in end.get("files_changed", {}).items())
         if end["error"]:
             sys.stderr.write(f"error: {end['error']}\n")
     return exit_code(end)
+
+
+def _stdin() -> str:
+    """UTF-8, whatever the locale says; bytes that are none become marks."""
+    binary = getattr(sys.stdin, "buffer", None)
+    return binary.read().decode("utf-8-sig", "replace") if binary else sys.stdin.read()
+
+
+def _progress(verbose: bool) -> Callable[[dict[str, Any]], None]:
+    """What is going on, on stderr: retries, and with `verbose` everything."""
+
+    def show(item: dict[str, Any]) -> None:
+        event = item.get("event") or {}
+        if event.get("kind") == "retry":
+            sys.stderr.write(f"note: {one_line(event['text'], 300)}\n")
+        elif verbose and item.get("next"):
+            sys.stderr.write(clean(item["next"]))
+            sys.stderr.flush()
+
+    return show
 
 
 def _shown(text: str) -> str:

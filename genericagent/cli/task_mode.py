@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import ConfigError, GAError, UsageError
 from ..paths import ensure_home, program, task_dir
 from ..store import atomic
 from ..store.lock import FileLock
@@ -52,7 +52,11 @@ def _locked(folder: Path, name: str) -> FileLock:
 def _rounds(args: Namespace, folder: Path, make_agent: Callable[[], GenericAgent]) -> int:
     text = _request(args, folder)
     _clear(folder)
-    agent = make_agent()
+    try:
+        agent = make_agent()
+    except GAError as error:  # whoever waits for the files learns it from them
+        _could_not_start(folder, error)
+        raise
     agent.task_dir = folder
     _seed(agent, args.history, folder)
     code, number = 0, 0
@@ -66,8 +70,21 @@ def _rounds(args: Namespace, folder: Path, make_agent: Callable[[], GenericAgent
             text, number = reply, number + 1
 
 
+def _could_not_start(folder: Path, error: GAError) -> None:
+    record: dict[str, Any] = {
+        "status": "failed", "result": "LLM_FAILED", "answer": "", "question": None, "turns": 0, "usage": {}, "cost": None,
+        "session": "", "files_changed": {}, "error": str(error),
+    }  # fmt: skip
+    atomic.write_text(folder / "output.txt", f"[failed] {error}\n\n{ROUND_END}\n")
+    atomic.write_text(folder / "result.json", json.dumps(record, indent=1) + "\n")
+
+
 def _folder(name: str) -> Path:
-    if not re.fullmatch(r"[^\s/\\:\x00-\x1f][^/\\:\x00-\x1f]*", name) or name.startswith((".", "_")) or len(name) > 100:
+    if (
+        not re.fullmatch(r"[^\s/\\:\x00-\x1f][^/\\:\x00-\x1f]*", name)
+        or name.startswith((".", "_"))
+        or len(name.encode("utf-8", "replace")) > 200
+    ):
         raise UsageError(f"{name!r} is not a task name: one file name, not beginning with . or _")
     return task_dir(name)
 
@@ -101,7 +118,7 @@ def _seed(agent: GenericAgent, given: str | None, folder: Path) -> None:
         return
     try:
         messages = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"the history in {file} cannot be read: {error}") from None
     if not isinstance(messages, list):
         raise UsageError(f"the history in {file} is not a JSON list of messages")
@@ -131,7 +148,7 @@ def _round(agent: GenericAgent, text: str, folder: Path, number: int) -> dict[st
             out.write(f"\n[{last['status']}] {last['error']}\n")
         if last.get("files_changed"):
             out.write("\n" + "\n".join(f"{how}: {path}" for path, how in last["files_changed"].items()) + "\n")
-        atomic.write_text(folder / "result.json", json.dumps(outcome(last), ensure_ascii=False, indent=1) + "\n")
+        atomic.write_text(folder / "result.json", json.dumps(outcome(last), indent=1) + "\n")
         out.write(f"\n{ROUND_END}\n")
     if last["error"]:
         sys.stderr.write(f"error: {last['error']}\n")
@@ -151,6 +168,21 @@ def _await_reply(folder: Path, seconds: float) -> str | None:
         time.sleep(TICK)
 
 
+def _check_model(args: Namespace) -> None:
+    """What can be known beforehand is said at once, not into a log."""
+    from llmcore import load_config
+
+    from ..prompts import say
+
+    config = load_config(args.config)
+    if args.demo:
+        return
+    if not config.models:
+        raise ConfigError("; ".join(config.problems) or say("no_key"))
+    if args.llm_no >= len(config.models):
+        raise UsageError(f"there is no model {args.llm_no}: {len(config.models)} are configured")
+
+
 def detach(args: Namespace, argv: Sequence[str]) -> int:
     """`--bg`: start the same command in a session of its own, print its PID. What is wrong is said here, at once."""
     folder = _folder(args.task)
@@ -158,9 +190,10 @@ def detach(args: Namespace, argv: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     _locked(folder, args.task).release()
     _request(args, folder)
+    _check_model(args)
     again = [a for a in argv if a != "--bg"]
-    if "--wait" not in again:
-        again += ["--wait", str(BG_WAIT)]
+    if args.wait is None:
+        again = ["--wait", str(BG_WAIT), *again]
     with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
         child = subprocess.Popen(
             [sys.executable, str(program()), *again],

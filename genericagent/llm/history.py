@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from .. import tags
 from .blocks import Block, Message
 from .usage import estimate_message
 
@@ -33,9 +34,6 @@ READ_PRICE = 0.1  # of an uncached token, for one read from the cache (Anthropic
 Save = Callable[[str], str]  # stores a text and returns its path, "" where nothing is stored
 
 _WHOLE_IN = re.compile(r"characters left out, all of it is in (\S+)")
-_TAGS = re.compile(r"(<(thinking|tool_use|tool_result|file_content)>)(.*?)(</\2>)", re.S)
-_SUMMARY = re.compile(r"<summary>(.*?)</summary>", re.S)
-_MEMORY = re.compile(r"<working_memory>.*?</working_memory>\n?", re.S)
 _FOLDED = re.compile(r"\[… (\d+) earlier lines\]")
 
 
@@ -59,8 +57,7 @@ def one_line(text: str, limit: int = LINE_CHARS) -> str:
 
 def summary_of(reply: str) -> str:
     """The model's own `<summary>` of a reply as one line, "" when there is none."""
-    found = _SUMMARY.search(reply)
-    return one_line(found[1]) if found else ""
+    return one_line(tags.first(reply, "summary") or "")
 
 
 def agent_line(message: Message) -> str:
@@ -234,10 +231,14 @@ def _short_block(block: Block, keep: int, save: Save | None) -> Block:
     kind = block.get("type")
     if kind == "text":
 
-        def short_tag(tag: re.Match[str]) -> str:
-            return tag[1] + shorten(tag[3], keep, save if tag[2] == "tool_result" else None) + tag[4]
+        def short_region(tag: str, inner: str) -> str:
+            return f"<{tag}>{shorten(inner, keep, save if tag == 'tool_result' else None)}</{tag}>"
 
-        return {**block, "text": _TAGS.sub(short_tag, _MEMORY.sub("", block["text"]))}
+        text = tags.drop(block["text"], "working_memory")
+        return {
+            **block,
+            "text": tags.replace(text, short_region, "thinking", "tool_use", "tool_result", "file_content"),
+        }
     if kind == "tool_result":
         return {**block, "content": _short_content(block.get("content"), keep, save)}
     if kind == "tool_use" and isinstance(block.get("input"), dict):

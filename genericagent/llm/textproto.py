@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect
 from typing import Any
 
 from .blocks import Block
+from .decode import clean_all
 
 _DECODER = json.JSONDecoder(strict=False)  # a line break inside a string is what weaker models write
 _OPEN = "<tool_use>"
 # Regions whose content is never a call. A closing file tag counts where the reply goes on with a call or ends, so that
 # a file which itself contains the tag stays whole.
-_QUIET = re.compile(
-    r"<thinking>.*?(?:</thinking>|\Z)|<file_content>.*?</file_content>(?=\s*(?:<tool_use>|<summary>|\Z))", re.S
-)
+_QUIET = re.compile(r"<(thinking|file_content)>")
+_FILE_END = re.compile(r"</file_content>(?=\s*(?:<tool_use>|<summary>|\Z))")
 _BODY_START = re.compile(r"\s*(?:`{3,}[\w-]*\s*)?(?=\{)")
 
 
@@ -27,7 +28,7 @@ def parse_calls(reply: str, new_id: Any) -> list[Block]:
     Tolerates code fences around a block or its JSON, text behind the JSON, and a missing closing tag. Calls inside
     `<thinking>` or `<file_content>` are no calls. `new_id()` gives the id of each.
     """
-    text = _QUIET.sub(lambda m: " " * len(m[0]), reply)
+    text = _loud(reply)
     calls: list[Block] = []
     at = 0
     while (found := text.find(_OPEN, at)) >= 0:
@@ -37,34 +38,58 @@ def parse_calls(reply: str, new_id: Any) -> list[Block]:
     return calls
 
 
+def _loud(reply: str) -> str:
+    """The reply with blanks where it thinks or writes a file."""
+    ends = [found.end() for found in _FILE_END.finditer(reply)]
+    out, at, begin = [], 0, 0
+    while found := _QUIET.search(reply, at):
+        at = found.end()
+        if found[1] == "thinking":
+            close = reply.find("</thinking>", at)
+            end = close + len("</thinking>") if close >= 0 else len(reply)
+        else:
+            i = bisect(ends, at)
+            if i == len(ends):
+                continue  # its end cannot be told: text like any other
+            end = ends[i]
+        out += [reply[begin : found.start()], " " * (end - found.start())]
+        at = begin = end
+    return "".join([*out, reply[begin:]])
+
+
 def _parse_one(reply: str, start: int) -> tuple[dict[str, Any], int]:
     """One call whose tag ends at `start`: its fields and where to look for the next one."""
     close = reply.find("</tool_use>", start)
     end = close if close >= 0 else len(reply)
-    raw = reply[start:end].strip()
     begin = _BODY_START.match(reply, start)
     if begin is None:
-        return _broken(raw, "no JSON object in the block"), end
+        return _broken(reply[start:end], "no JSON object in the block"), end
     try:
         value, end = _DECODER.raw_decode(reply, begin.end())
-    except ValueError as error:
-        return _broken(raw, str(error)), max(end, start)
+        value = clean_all(value)
+    except (ValueError, RecursionError) as error:
+        return _broken(reply[start:end], _why(error)), max(end, start)
     name, arguments = value.get("name"), value.get("arguments", {})
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
-        except ValueError as error:
-            return _broken(raw, f"arguments: {error}"), end
+            arguments = clean_all(json.loads(arguments or "{}"))
+        except (ValueError, RecursionError) as error:
+            return _broken(arguments, f"arguments: {_why(error)}"), end
     if not isinstance(name, str) or not name:
-        return _broken(raw, 'no "name"'), end
+        return _broken(reply[begin.end() : end], 'no "name"'), end
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict):
-        return _broken(raw, '"arguments" is not an object'), end
+        return _broken(reply[begin.end() : end], '"arguments" is not an object'), end
     return {"name": name, "input": arguments}, end
 
 
+def _why(error: Exception) -> str:
+    return "nested too deep" if isinstance(error, RecursionError) else str(error)
+
+
 def _broken(raw: str, why: str) -> dict[str, Any]:
+    raw = raw.strip()
     name = re.search(r'"name"\s*:\s*"(\w+)"', raw)
     return {"name": name[1] if name else "", "input": None, "incomplete": True, "input_raw": raw, "why": why}
 

@@ -7,6 +7,7 @@ runs in a thread of its own: an abort leaves it behind instead of waiting for it
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
@@ -288,5 +289,11 @@ def _reason(error: BaseException) -> str:
     reason = getattr(error, "reason", None)
     if isinstance(reason, BaseException):
         return _reason(reason)
-    text = " ".join(str(error).split())
+    text = re.sub(
+        r"^HTTPS?Connection(?:Pool)?\([^)]*\): (?:Failed to establish a new connection: )?",
+        "",
+        " ".join(str(error).split()),
+    )
+    if "[Errno 111]" in text or "Connection refused" in text:
+        return "nothing answers there (connection refused)"
     return (text.split(">: ", 1)[-1] or type(error).__name__)[:200]

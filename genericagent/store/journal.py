@@ -324,7 +324,7 @@ def _info(path: Path) -> SessionInfo | None:
         return None
     lines = (r.get("text") for r in _load(head).records if r["type"] == "line")
     created = header.get("created")
-    created = float(created) if isinstance(created, int | float) else updated
+    created = float(created) if isinstance(created, int | float) and abs(created) < 1e12 else updated
     return SessionInfo(str(header.get("id") or path.stem), path, created, updated, title_of(lines))
 
 

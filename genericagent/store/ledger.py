@@ -9,6 +9,7 @@ A line is one write, so that processes don't need a lock to add; only who counts
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -112,7 +113,9 @@ class Ledger:
                 return
             cost = record["cost"]
             counts = {k: int(record[k]) for k in ("input", "output", "cache_read", "cache_write")}
-        except (ValueError, KeyError, TypeError):
+            if not math.isfinite(float(cost or 0.0)):
+                return
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return  # half a line that a crash left: the next one is whole again
         day = self._day
         day.reserved.pop(str(record.get("settle")), None)
@@ -128,7 +131,7 @@ def _lives(pid: int) -> bool:
         return True
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

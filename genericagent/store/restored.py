@@ -34,7 +34,7 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
     for record in records:
         kind = record.get("type")
         if kind == "message":
-            message = _message(record.get("message"))
+            message = message_from(record.get("message"))
             if message:
                 answers, _ = _answers(out.history, calls, results, message)
                 _join(out.history, message, answers)
@@ -42,11 +42,11 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
         elif kind == "call":
             calls.append(str(record.get("tool_use_id")))
         elif kind == "result":
-            results[str(record.get("tool_use_id"))] = record.get("content")
+            results[str(record.get("tool_use_id"))] = _result_content(record.get("content"))
         elif kind == "clear":
             out.history = []
         elif kind == "cut" and isinstance(record.get("history"), list):
-            out.history = [m for m in map(_message, record["history"]) if m]
+            out.history = [m for m in map(message_from, record["history"]) if m]
         elif kind == "line" and isinstance(record.get("text"), str):
             out.lines.append(record["text"])
         elif kind == "note":
@@ -58,7 +58,8 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
     return out
 
 
-def _message(value: Any) -> dict[str, Any] | None:
+def message_from(value: Any) -> Any:
+    """A message as blocks.py describes it, however it was edited; None when nothing can be made of it."""
     if not isinstance(value, dict) or value.get("role") not in ("user", "assistant"):
         return None
     content = value.get("content")
@@ -80,13 +81,17 @@ def _block(value: Any) -> dict[str, Any] | None:
         block = {**block, "input": None, "incomplete": True, "input_raw": str(block.get("input_raw") or "")}
     if kind == "tool_use":
         block = {**block, "id": str(block.get("id") or ""), "name": str(block.get("name") or "")}
+    if kind == "thinking" and not isinstance(block.get("signature", ""), str):
+        block = {**block, "signature": ""}
     if kind == "tool_result":
         block = {**block, "content": _result_content(block.get("content"))}
     return block
 
 
 def _result_content(content: Any) -> Any:
-    if isinstance(content, str | list):
+    if isinstance(content, list):
+        return [b for b in map(_block, content) if b]
+    if isinstance(content, str):
         return content
     return "" if content is None else json.dumps(content, ensure_ascii=False)
 

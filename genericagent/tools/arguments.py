@@ -56,7 +56,7 @@ def _number(value: Any, whole: bool) -> float | int | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if number != number or number in (float("inf"), float("-inf")):
         return None

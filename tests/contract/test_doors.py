@@ -54,7 +54,7 @@ def test_faces_are_not_imported_by_the_core() -> None:
 
 ALLOWED: dict[str, set[str]] = {
     "store": {"abort", "errors", "paths"},
-    "llm": {"abort", "errors", "paths", "config", "store", "prompts"},
+    "llm": {"abort", "errors", "paths", "config", "store", "prompts", "tags"},
     "tools": {"abort", "errors", "paths", "config", "store", "llm", "safety", "prompts"},
 }
 

@@ -248,7 +248,7 @@ def test_wrong_usage_is_exit_2_with_one_line(play: Any, args: list[str]) -> None
 
 def test_a_model_number_that_is_not_there(play: Any) -> None:
     done, server = play([say("x")], "-p", "hi", "--llm_no", "9")
-    assert done.returncode == 1 and "9" in one_line(done) and server.requests == []
+    assert done.returncode == 2 and "9" in one_line(done) and server.requests == []
 
 
 # surroundings
@@ -361,3 +361,119 @@ def test_a_key_that_the_provider_repeats_is_written_nowhere(play: Any, run_ga: A
     assert "ga.log" in [f.name for f in files]
     assert [f for f in files if b"key-for-test" in f.read_bytes()] == []
     assert [f for f in files if f.suffix in (".jsonl", ".log") and f.stat().st_mode & 0o077] == []
+
+
+def test_a_stop_while_the_model_writes_is_called_a_stop(model_server: Any, tmp_path: Path) -> None:
+    import signal
+    import time
+
+    server = model_server([say("word " * 2000, chunk=5, pace=0.02)])
+    env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
+    command = [sys.executable, str(ROOT / "agentmain.py"), "-p", "hi", "--output-format", "json"]
+    program = subprocess.Popen(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    while not server.requests:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    program.send_signal(signal.SIGINT)
+    out, _ = program.communicate(timeout=20)
+    end = json.loads(out)
+    assert program.returncode == 130 and end["status"] == "interrupted" and "stopped" in end["error"]
+    assert end["usage"]["requests"] == 1 and end["usage"]["input"] > 0, "what was generated is paid for"
+
+
+def test_a_task_that_cannot_start_says_so_in_its_files_and_at_once(run_ga: Any, ga_home: Path) -> None:
+    done = run_ga("--task", "job", "--input", "hi")
+    folder = ga_home / "temp" / "job"
+    assert done.returncode == 1 and json.loads((folder / "result.json").read_text())["status"] == "failed"
+    assert (folder / "output.txt").read_text().rstrip().endswith("[ROUND END]")
+    done = run_ga("--task", "job", "--input", "hi", "--bg")
+    assert done.returncode == 1 and "PID" not in done.stdout and "no model" in one_line(done)
+    done = run_ga("--task", "job", "--input", "hi", "--bg", "--config", "/nope.toml")
+    assert done.returncode == 1 and "/nope.toml" in one_line(done)
+
+
+def test_a_resumed_conversation_works_where_it_worked(play: Any, tmp_path: Path) -> None:
+    (folder := tmp_path / "project").mkdir()
+    play([say("hi")], "-p", "hi", "--cwd", str(folder))
+    done, server = play([call("code_run", type="bash", script="pwd"), say("ok")], "-p", "where?", "--continue")
+    assert done.returncode == 0 and str(folder) in json.dumps(server.requests[1].body["messages"])
+
+
+def test_verbose_shows_the_work_on_stderr_and_the_answer_alone_on_stdout(play: Any) -> None:
+    done, _ = play([call("code_run", type="bash", script="echo noise"), say("fine")], "-p", "go", "--verbose")
+    assert done.stdout == "fine\n" and "noise" in done.stderr
+
+
+def test_a_ledger_that_cannot_be_read_ends_the_task_with_one_line(play: Any, ga_home: Path) -> None:
+    (ga_home / "spend").write_text("not a folder")
+    done, _ = play([say("ok")], "-p", "hi", timeout=20)
+    assert done.returncode == 1 and "spend" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("end", ["import sys; sys.exit(0)", "raise KeyboardInterrupt"])
+def test_a_plugin_that_exits_is_reported_and_skipped(play: Any, ga_home: Path, end: str) -> None:
+    folder = ga_home / "plugins"
+    folder.mkdir()
+    (folder / "a_import.py").write_text(f"print('NOISE')\n{end}\n")
+    (folder / "b_hook.py").write_text(
+        f"from plugins import hooks\n@hooks.register('llm_before')\ndef f(ctx):\n    {end}\n"
+    )
+    done, _ = play([say("fine")], "-p", "hi", timeout=20)
+    assert (done.returncode, done.stdout) == (0, "fine\n") and "a_import" in done.stderr
+    (ga_home / "mykey.py").write_text(end)
+    done, server = play([say("fine")], "-p", "hi", timeout=20)
+    assert done.returncode == 1 and "mykey.py" in one_line(done) and server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("args", "env"), [(["--cwd", "~nouser-here"], {}), (["--config", "~nouser-here/x"], {}), ([], {"GA_HOME": "~nouser-here"}),
+                      (["--cwd", ""], {}), (["--resume", ""], {}), (["--config", ""], {}), (["--max-time", "nan"], {}), (["--llm_no", "-1"], {})],
+)  # fmt: skip
+def test_odd_values_are_one_line(play: Any, args: list[str], env: dict[str, str]) -> None:
+    done, server = play([say("x")], "-p", "hi", *args, env=env)
+    assert done.returncode in (1, 2) and one_line(done) and server.requests == []
+
+
+def test_a_very_long_time_limit_is_fine(play: Any) -> None:
+    done, _ = play([say("fine")], "-p", "hi", "--max-time", "1e11")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+
+
+def test_bytes_on_stdin_that_are_no_text_are_no_traceback(play: Any) -> None:
+    server_env = {"PYTHONIOENCODING": "utf-8:strict"}
+    command = f"printf 'hi \\377' | '{sys.executable}' '{ROOT / 'agentmain.py'}' -p -"
+    done = subprocess.run(
+        ["bash", "-c", command], env={**os.environ, **server_env}, capture_output=True, text=True, timeout=30
+    )
+    assert "Traceback" not in done.stderr and "no model" in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["-P", "-I"])
+def test_pythons_safe_modes_find_the_program(flag: str) -> None:
+    done = subprocess.run(
+        [sys.executable, flag, str(ROOT / "agentmain.py"), "--version"], capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "genericagent" in done.stdout, done.stderr
+
+
+def test_result_json_is_valid_whatever_the_model_says(model_server: Any, run_ga: Any, ga_home: Path) -> None:
+    block = '<tool_use>{"name":"ask_user","arguments":{"question":"q\\ud800","candidates":["a"]}}</tool_use>'
+    server = model_server([say(block)])
+    (ga_home / "config.toml").write_text(
+        f'[[llm]]\ntype = "claude"\nmodel = "m"\napi_key = "k"\nbase_url = "{server.url}"\n'
+    )
+    done = run_ga("--task", "job", "--input", "hi")
+    assert done.returncode == 4
+    json.loads((ga_home / "temp" / "job" / "result.json").read_bytes().decode("utf-8"))
+
+
+@pytest.mark.parametrize(
+    "history",
+    ['[{"role":"user","content":["hi"]}]', '[{"role":"user","content":[{"type":"text"}]}]', "[5]", "[" * 100_000, "{}"],
+)
+def test_a_history_of_nonsense_is_refused(play: Any, tmp_path: Path, history: str) -> None:
+    (tmp_path / "h.json").write_text(history)
+    done, server = play([say("x")], "--task", "job", "--input", "hi", "--history", str(tmp_path / "h.json"))
+    assert done.returncode in (1, 2) and one_line(done) and server.requests == []

@@ -187,7 +187,7 @@ def test_a_closed_journal_writes_nowhere(folder: Path) -> None:
 
 def test_ids_sort_by_time() -> None:
     ids = [new_id(1_700_000_000 + n * 3600 * 24 * 20, lambda n: "ff" * n) for n in range(20)]
-    assert ids == sorted(ids) and all(re.fullmatch(r"\d{8}-\d{6}-ffff", id) for id in ids)
+    assert ids == sorted(ids) and all(re.fullmatch(r"\d{8}-\d{6}-ffffff", id) for id in ids)
 
 
 # kill and power cut
