@@ -291,7 +291,7 @@ class GenericAgentHandler(BaseHandler):
         if older:
             lines = [say("folded", count=older), *lines]
         parts = ["<history>", *lines, "</history>", say("turn_line", turn=self.current_turn + 1)]
-        notes = self.working.get("key_info")
+        notes = re.sub(r"</?(?:working_memory|key_info|history)>", "", self.working.get("key_info") or "")
         if notes:
             age = self.working.get("key_info_age")
             mark = f" ({say('old_notes', count=age)})" if age else ""
