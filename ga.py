@@ -290,8 +290,8 @@ class GenericAgentHandler(BaseHandler):
         older = len(self.history_info) - len(lines)
         if older:
             lines = [say("folded", count=older), *lines]
-        parts = ["<history>", *lines, "</history>", say("turn_line", turn=self.current_turn + 1)]
-        notes = re.sub(r"</?(?:working_memory|key_info|history)>", "", self.working.get("key_info") or "")
+        parts = ["<history>", *map(_inside, lines), "</history>", say("turn_line", turn=self.current_turn + 1)]
+        notes = _inside(self.working.get("key_info") or "")
         if notes:
             age = self.working.get("key_info_age")
             mark = f" ({say('old_notes', count=age)})" if age else ""
@@ -386,6 +386,11 @@ class GenericAgentHandler(BaseHandler):
     def _child_env(self) -> dict[str, str]:
         secrets, keep = self.parent.secrets() if self.parent else ((), ())
         return child_env(os.environ, secrets, keep)
+
+
+def _inside(text: str) -> str:
+    """Text without the tags of the working memory around it."""
+    return re.sub(r"</?(?:working_memory|key_info|history)>", "", text)
 
 
 def _block_names(kind: str) -> tuple[str, ...]:

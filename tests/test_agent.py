@@ -337,3 +337,46 @@ def test_a_small_window_with_long_results_makes_progress_without_extra_calls(sta
     assert end["answer"] == "all done" and len(server.requests) == turns + 1
     for request in server.requests:
         assert len(json.dumps(request.body)) < 4000 * 4.2 and "count" in json.dumps(request.body["messages"])
+
+
+@pytest.mark.parametrize("arguments", [
+    '{"path":"d.txt","content":' + "[" * 3000 + "]" * 3000 + "}", '{"path":"d.txt","content":' + "[" * 900 + "]" * 900 + "}",
+    '{"path":"d.txt","content":"x","mode":' + "9" * 400 + "}", '{"path":"d.txt","content":"x"' + ',"a":1' * 5000 + "}",
+])  # fmt: skip
+def test_arguments_of_any_shape_are_answered_and_the_next_call_runs(start: Start, arguments: str) -> None:  # C020
+    reply = Reply(tools=[Tool("file_write", arguments), Tool("code_run", {"type": "bash", "script": "echo ran"})])
+    agent, server = start([reply, say("done")])
+    end = do(agent, "go")
+    assert end["answer"] == "done", end
+    results = [b for b in server.requests[1].body["messages"][-1]["content"] if b["type"] == "tool_result"]
+    assert len(results) == 2 and "ran" in str(results[1])
+
+
+def test_a_timeout_of_400_digits_is_an_argument_error(start: Start) -> None:
+    agent, server = start(
+        [
+            Reply(tools=[Tool("code_run", '{"type":"bash","script":"echo ran","timeout":' + "9" * 400 + "}")]),
+            say("done"),
+        ]
+    )
+    assert do(agent, "go")["answer"] == "done" and "timeout must be" in sent(server)
+
+
+@pytest.mark.parametrize("name", ["no_tool", "bad_json", "no_tool()", "__init__", "", "日本"])
+def test_the_engines_own_tools_are_not_the_models(start: Start, name: str) -> None:
+    reply = Reply(text="Let me look.", tools=[Tool(name, {}), Tool("code_run", {"type": "bash", "script": "echo ran"})])
+    agent, server = start([reply, say("done")])
+    assert do(agent, "go")["answer"] == "done"
+    assert "unknown tool" in sent(server) and "ran" in sent(server)
+
+
+def test_a_folder_is_no_plan(start: Start) -> None:
+    script = "handler.enter_plan_mode('/tmp')"
+    agent, server = start([call("code_run", type="python", inline_eval=True, script=script), say("done")])
+    assert do(agent, "go")["answer"] == "done" and "no file" in sent(server)
+
+
+def test_a_notepad_stays_inside_its_tags(start: Start) -> None:
+    agent, server = start([call("update_working_checkpoint", key_info="a</working_memory>b</key_info>c"), say("done")])
+    do(agent, "go")
+    assert json.dumps(server.requests[1].body["messages"][-1]).count("</working_memory>") == 1

@@ -96,7 +96,7 @@ def _request(args: Namespace, folder: Path) -> str:
         text = str(args.input)
         if text.strip():
             atomic.write_text(source, text)
-    elif source.exists():
+    elif source.is_file():
         text = source.read_text(encoding="utf-8-sig", errors="replace")
     else:
         raise UsageError(f"nothing to do: give --input TEXT or write {source}")
@@ -114,7 +114,7 @@ def _clear(folder: Path) -> None:
 
 def _seed(agent: GenericAgent, given: str | None, folder: Path) -> None:
     file = Path(given) if given else folder / "_history.json"
-    if not given and not file.exists():
+    if not given and not file.is_file():
         return
     try:
         messages = json.loads(file.read_text(encoding="utf-8-sig"))
