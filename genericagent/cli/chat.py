@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -285,12 +286,19 @@ class Lines:
     def _read(self) -> None:
         try:
             self._prompt()
+            self._wait()
             text = input()
         except EOFError:
             self._closed = True
         else:
             self._open = False
             self._chat.submit(text)
+
+    def _wait(self) -> None:
+        """Until a line is there. A signal that comes just before input() begins to wait would not be seen in there."""
+        if os.name == "posix":
+            while not select.select([sys.stdin], [], [], 0.25)[0]:
+                pass
 
     def close(self, code: int = 0) -> None:
         self._closed = True
