@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from genericagent.scripted import Reply, call, fail, say
+from genericagent.scripted import Reply, Tool, call, fail, say
 
 ROOT = Path(__file__).parents[2]
 
@@ -477,3 +477,12 @@ def test_a_history_of_nonsense_is_refused(play: Any, tmp_path: Path, history: st
     (tmp_path / "h.json").write_text(history)
     done, server = play([say("x")], "--task", "job", "--input", "hi", "--history", str(tmp_path / "h.json"))
     assert done.returncode in (1, 2) and one_line(done) and server.requests == []
+
+
+def test_arguments_nested_beyond_all_measure_are_told_to_the_model(play: Any) -> None:  # C020
+    # a process of its own: at the limit of recursion pytest's own hooks fail
+    nested = '{"path":"d.txt","content":' + "[" * 3000 + "]" * 3000 + "}"
+    reply = Reply(tools=[Tool("file_write", nested), Tool("code_run", {"type": "bash", "script": "echo ran"})])
+    done, server = play([reply, say("done")], "-p", "go")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "NOT run" in json.dumps(server.requests[1].body) and "ran" in json.dumps(server.requests[1].body)
