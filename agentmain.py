@@ -4,7 +4,7 @@
     threading.Thread(target=agent.run, daemon=True).start()
     queue = agent.put_task("…")          # {"next": delta, "turn": n} …, at last {"done": full text, "status": …}
 
-Results, statuses and exit codes are SPEC'd in RESULTS. `main()` is the command line; what a command does is in
+Results, statuses and exit codes stand in RESULTS. `main()` is the command line; what a command does is in
 genericagent/cli/.
 """
 

@@ -362,7 +362,7 @@ def _read_source(path: Path, note: Callable[[str], None]) -> tuple[list[Entry], 
 
 
 def _kind_of(name: str) -> str | None:
-    """The kind of a mykey variable by its name (SPEC §3), None for other variables."""
+    """The kind of a mykey variable by its name (docs/CONFIG.md), None for other variables."""
     low = name.lower()
     if "mixin" in low:
         return "mixin"

@@ -58,5 +58,5 @@ def logs() -> Path:
 
 
 def task_dir(name: str) -> Path:
-    """The folder of a scripted task (SPEC §4)."""
+    """The folder of a scripted task."""
     return temp() / name

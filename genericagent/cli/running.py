@@ -24,7 +24,7 @@ def exit_code(end: dict[str, Any]) -> int:
 
 
 def outcome(end: dict[str, Any]) -> dict[str, Any]:
-    """The last item of a display queue as result.json has it (SPEC §4)."""
+    """The last item of a display queue as result.json has it."""
     return {
         "status": end["status"],
         "result": end["result"],

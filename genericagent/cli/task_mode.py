@@ -1,4 +1,4 @@
-"""`--task NAME`: a scripted task that talks through files in $GA_HOME/temp/NAME (SPEC §4).
+"""`--task NAME`: a scripted task that talks through files in $GA_HOME/temp/NAME.
 
 input.txt → output.txt (growing, ended by `[ROUND END]`), result.json; with --wait: reply.txt → output1.txt, …
 """
