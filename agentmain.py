@@ -451,7 +451,7 @@ class GenericAgent:
                 elif "tool" in chunk:
                     emit({"kind": "tool", "name": chunk.pop("tool"), **chunk})
                 else:
-                    emit({"kind": "tool_done", "name": chunk["tool_done"], **_brief(chunk["data"])})
+                    emit({"kind": "tool_done", "name": chunk["tool_done"], **_brief(chunk["data"], handler.redact)})
         if self._out_of_time and reason["result"] == "ABORTED":
             reason = {"result": "BUDGET_EXCEEDED", "data": self.stop.why}
         return self._conclude(handler, reason)
@@ -557,14 +557,14 @@ def _money(dollars: float | None) -> str:
     return say("cost_unknown") if dollars is None else f"${dollars:.4f}"
 
 
-def _brief(data: Any) -> dict[str, Any]:
+def _brief(data: Any, redact: Callable[[str], str]) -> dict[str, Any]:
     """A tool's outcome for a face: whether it went well, and its text, at most 4,000 characters of it."""
     failed = isinstance(data, dict) and data.get("status") in ("error", "timeout", "stopped")
     if isinstance(data, dict):
         text = str(data.get("msg") or data.get("note") or data.get("stdout") or as_content(data))
     else:
         text = data if isinstance(data, str) else "[image]"
-    return {"ok": not failed, "result": text[:4000]}
+    return {"ok": not failed, "result": redact(text[:4000])}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

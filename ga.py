@@ -19,6 +19,7 @@ from genericagent.errors import ToolError
 from genericagent.llm.history import one_line, summary_of
 from genericagent.memory import insight as get_global_memory
 from genericagent.prompts import say
+from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
 from genericagent.tools import files, images
 from genericagent.tools.arguments import check_arguments
@@ -102,6 +103,13 @@ class GenericAgentHandler(BaseHandler):
         return (yield from super().dispatch(tool_name, args, response, index, tool_num))
 
     def result_content(self, data: Any) -> Any:
+        """A tool's data as the model reads it, without the keys of its own providers."""
+        content = self._content(data)
+        if isinstance(content, list):
+            return [{**b, "text": self.redact(b["text"])} if b.get("type") == "text" else b for b in content]
+        return self.redact(content)
+
+    def _content(self, data: Any) -> Any:
         if isinstance(data, dict) and isinstance(data.get("stdout"), str):
             # a script's output as it is, behind the facts: escaped into JSON it costs a tenth more and reads worse
             facts = {k: v for k, v in data.items() if k != "stdout"}
@@ -115,7 +123,7 @@ class GenericAgentHandler(BaseHandler):
         return display.announce(name, args, verbose)
 
     def show_tool(self, run: Outcome, verbose: bool) -> Outcome:
-        return display.fenced(run, verbose)
+        return display.fenced(run, verbose, self.redact)
 
     # tools
 
@@ -369,6 +377,10 @@ class GenericAgentHandler(BaseHandler):
 
     def _changed(self, path: Path, how: str) -> None:
         self.files_changed.setdefault(str(path), how)
+
+    @cached_property
+    def redact(self) -> Redactor:
+        return Redactor(self.parent.secrets()[0] if self.parent else ())
 
     @cached_property
     def _spool(self) -> Path:

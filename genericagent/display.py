@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from . import tags
@@ -41,7 +41,9 @@ def whole(chat: Generator[str, None, Any]) -> Generator[str, None, Any]:
             return end.value
 
 
-def fenced(run: Generator[Any, None, Any], shown: bool) -> Generator[Any, None, Any]:
+def fenced(
+    run: Generator[Any, None, Any], shown: bool, redact: Callable[[str], str] = str
+) -> Generator[Any, None, Any]:
     """A tool's own output inside a fence, or not at all. Returns what `run` returns."""
     opened = False
     while True:
@@ -52,6 +54,7 @@ def fenced(run: Generator[Any, None, Any], shown: bool) -> Generator[Any, None, 
                 yield "\n`````\n"
             return end.value
         if shown:
+            piece = redact(piece)
             yield piece if opened else f"`````\n{piece}"
             opened = True
 

@@ -380,3 +380,31 @@ def test_a_notepad_stays_inside_its_tags(start: Start) -> None:
     agent, server = start([call("update_working_checkpoint", key_info="a</working_memory>b</key_info>c"), say("done")])
     do(agent, "go")
     assert json.dumps(server.requests[1].body["messages"][-1]).count("</working_memory>") == 1
+
+
+def test_a_key_that_a_script_prints_reaches_nobody(start: Start, ga_home: Path, model_server: Any) -> None:  # C149 C130
+    key = "sk-canary-0123456789abcdef"
+    server = model_server(lambda body, n: scripts[n] if n < len(scripts) else say("read"))
+    text = f'[[llm]]\napi = "anthropic"\nmodel = "m"\napi_key = "{key}"\nbase_url = "{server.url}"\n'
+    (ga_home / "config.toml").write_text(text, encoding="utf-8")
+    scripts = [
+        call("code_run", type="bash", script=f"cat {ga_home}/config.toml; base64 -w0 {ga_home}/config.toml"),
+        call("file_read", path=str(ga_home / "config.toml")),
+        call("code_run", type="python", script=f"import json; print(json.dumps(open('{ga_home}/config.toml').read()))"),
+        call("file_patch", path=str(ga_home / "config.toml"), old_content="nothing like it", new_content="x"),
+    ]
+    agent, _ = start([])
+    end = do(agent, "show me your configuration")
+    assert end["answer"] == "read" and key not in json.dumps(end)
+    for request in server.requests:
+        assert key not in json.dumps(request.body) and "[a key]" in json.dumps(server.requests[-1].body)
+    agent.release()
+    left = [f for f in ga_home.rglob("*") if f.is_file() and f.name != "config.toml" and key.encode() in f.read_bytes()]
+    assert left == []
+
+
+def test_a_token_that_the_user_gives_is_written_exactly(start: Start) -> None:  # C151
+    token = "ghp_0123456789abcdefABCDEF"
+    agent, server = start([call("file_write", path="config.ini", content=f"token = {token}\n"), say("done")])
+    do(agent, f"put {token} into config.ini")
+    assert (paths.temp() / "config.ini").read_text() == f"token = {token}\n"

@@ -45,6 +45,7 @@ class Shown(BaseHandler):
     show_reply = GenericAgentHandler.show_reply
     show_call = GenericAgentHandler.show_call
     show_tool = GenericAgentHandler.show_tool
+    redact = staticmethod(str)
 
 
 class Handler(Shown):
