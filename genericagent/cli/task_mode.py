@@ -25,6 +25,7 @@ from .running import ROUND_END, TICK, exit_code, items, outcome, working
 if TYPE_CHECKING:
     from agentmain import GenericAgent
 
+BEGIN_WITHIN = 5  # seconds in which a detached task is expected to begin
 BG_WAIT = 600  # seconds a detached task waits for a reply
 _CLEARED = ("result.json", "reply.txt", "_stop", "_intervene")
 
@@ -89,12 +90,12 @@ def _folder(name: str) -> Path:
     return task_dir(name)
 
 
-def _request(args: Namespace, folder: Path) -> str:
+def _request(args: Namespace, folder: Path, keep: bool = True) -> str:
     """The first request; refused before anything is cleared or any model is called when there is none."""
     source = folder / "input.txt"
     if args.input is not None:
         text = str(args.input)
-        if text.strip():
+        if text.strip() and keep:
             atomic.write_text(source, text)
     elif source.is_file():
         text = source.read_text(encoding="utf-8-sig", errors="replace")
@@ -188,8 +189,7 @@ def detach(args: Namespace, argv: Sequence[str]) -> int:
     folder = _folder(args.task)
     ensure_home()
     folder.mkdir(parents=True, exist_ok=True)
-    _locked(folder, args.task).release()
-    _request(args, folder)
+    _request(args, folder, keep=False)
     _check_model(args)
     again = [a for a in argv if a != "--bg"]
     if args.wait is None:
@@ -202,5 +202,22 @@ def detach(args: Namespace, argv: Sequence[str]) -> int:
             stderr=err,
             start_new_session=os.name == "posix",
         )
+        said_before = err.tell()
+    if not _began(child, FileLock(folder / ".lock")):
+        said = (folder / "stderr.log").read_bytes()[said_before:].decode("utf-8", "replace")
+        sys.stderr.write(said or f"error: the task ended at once with exit code {child.returncode}\n")
+        return child.returncode
     sys.stdout.write(f"PID: {child.pid}\n")
     return 0
+
+
+def _began(child: subprocess.Popen[bytes], lock: FileLock) -> bool:
+    """Whether the detached task is at work: it holds the lock, or has already ended well."""
+    deadline = time.monotonic() + BEGIN_WITHIN
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            return child.returncode != 2 and child.returncode != 1
+        if (lock.holder() or {}).get("pid") == child.pid:
+            return True
+        time.sleep(0.02)
+    return True  # slow, but alive

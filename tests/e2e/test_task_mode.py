@@ -330,3 +330,22 @@ def test_stdin_that_never_closes_is_not_waited_for(model_server: Any, ga_home: P
     finally:
         program.kill()
         program.stdin.close()  # type: ignore[union-attr]
+
+
+def test_of_two_detached_tasks_with_one_name_only_one_says_it_runs(
+    model_server: Any, ga_home: Path, folder: Path
+) -> None:
+    server = model_server(lambda body, n: call("code_run", type="bash", script="sleep 5"))
+    env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
+    command = [sys.executable, str(ROOT / "agentmain.py"), "--task", "job", "--bg", "--max-turns", "1", "--wait=0"]
+    both = [
+        subprocess.Popen(
+            [*command, "--input", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for text in ("one", "two")
+    ]
+    said = [program.communicate(timeout=30) for program in both]
+    assert sorted(program.returncode for program in both) == [0, 2], said
+    assert sum("PID" in out for out, _ in said) == 1 and any("running already" in err for _, err in said)
+    (folder / "_stop").touch()
+    until(lambda: (folder / "result.json").exists())
