@@ -380,7 +380,7 @@ class GenericAgent:
     def _command(self, query: str) -> dict[str, Any] | None:
         """The slash commands that belong to the agent: their outcome, or None when `query` is a task."""
         word, _, rest = query.strip().partition(" ")
-        if word.startswith("/session.") and "=" in query:
+        if word.startswith("/session."):
             answer = self._set(query.strip()[len("/session.") :])
         elif word == "/resume":
             if rest.strip():
@@ -396,7 +396,7 @@ class GenericAgent:
         import json
         from dataclasses import fields, replace
 
-        key, _, value = wish.partition("=")
+        key, given, value = wish.partition("=")
         if key not in SETTABLE:
             raise ConfigError(f"/session.{key} cannot be set; settable: {', '.join(SETTABLE)}")
         try:
@@ -404,6 +404,8 @@ class GenericAgent:
         except ValueError:
             parsed = value
         backend = self.client.backend
+        if not given:
+            return f"{key} = {getattr(backend.model, key)}"
         kind = next(str(f.type) for f in fields(backend.model) if f.name == key)
         wants_none = parsed in (None, "") and kind.endswith("None")
         change: dict[str, Any] = {key: None if wants_none else typed(parsed, kind, f"/session.{key}")}

@@ -261,6 +261,7 @@ def test_a_file_broken_while_running_is_told_and_the_old_one_goes_on(start: Star
 def test_session_settings_are_a_short_list(start: Start) -> None:
     agent, server = start([say("a")])
     assert do(agent, "/session.temperature=0.25")["answer"] == "temperature = 0.25"
+    assert do(agent, "/session.temperature")["answer"] == "temperature = 0.25"
     do(agent, "hi")
     assert server.requests[0].body["temperature"] == 0.25
     for wrong in ("/session.api_key=x", "/session.base_url=http://evil.test", "/session.__class__=1"):

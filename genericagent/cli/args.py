@@ -91,7 +91,7 @@ def _run(argv: Sequence[str]) -> int:
     if argv and argv[0] in SUBCOMMANDS:
         return _subcommand(argv[0], argv[1:])
     try:
-        args = build_parser().parse_args(argv)
+        args = build_parser().parse_args(["--help"] if list(argv) == ["help"] else argv)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
     _refuse_nonsense(args)
