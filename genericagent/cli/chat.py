@@ -52,6 +52,12 @@ def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
     return Chat(agent, out, texts).run()
 
 
+def _python() -> str:
+    """How to call this Python from here: a venv in the current folder by its path, any other as python."""
+    python, here = Path(sys.executable), Path.cwd()
+    return str(python.relative_to(here)) if python.is_relative_to(here) else "python"
+
+
 def is_terminal(stream: Any) -> bool:
     try:
         return stream is not None and bool(stream.isatty())
@@ -91,7 +97,7 @@ class Chat:
             for number, handler in before.items():
                 signal.signal(number, handler or signal.SIG_DFL)
         if self.agent.session_id:
-            name = "ga" if Path(sys.argv[0]).stem == "ga" else "python agentmain.py"
+            name = "ga" if Path(sys.argv[0]).stem == "ga" else f"{_python()} agentmain.py"
             with contextlib.suppress(OSError):  # the terminal may be gone
                 self.say("resume_with", command=f"{name} --resume {self.agent.session_id}")
         return code
