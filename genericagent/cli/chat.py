@@ -97,8 +97,8 @@ class Chat:
             for number, handler in before.items():
                 signal.signal(number, handler or signal.SIG_DFL)
         if self.agent.session_id:
-            name = "ga" if Path(sys.argv[0]).stem == "ga" else f"{_python()} agentmain.py"
-            with contextlib.suppress(OSError):  # the terminal may be gone
+            with contextlib.suppress(OSError):  # the terminal may be gone, or the folder
+                name = "ga" if Path(sys.argv[0]).stem == "ga" else f"{_python()} agentmain.py"
                 self.say("resume_with", command=f"{name} --resume {self.agent.session_id}")
         return code
 
