@@ -43,7 +43,7 @@ from genericagent.config import check_numbers, typed
 from genericagent.display import untagged
 from genericagent.errors import ConfigError, GAError, SessionError
 from genericagent.llm import blocks, usage
-from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap, usage_record
+from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap
 from genericagent.llm.history import user_line
 from genericagent.prompts import prompt, say, set_language
 from genericagent.store import atomic
@@ -122,6 +122,7 @@ class GenericAgent:
         self._chosen = 0
         self._journal: Journal | None = None
         self._notes: tuple[str, int] | None = None  # the last task's notepad and how many tasks ago it was
+        self._session_folder: Path | None = None  # where a resumed conversation worked
         self._budget = Budget()
         self.ledger = Ledger(paths.home() / "spend")
         self._out_of_time = False
@@ -147,7 +148,7 @@ class GenericAgent:
 
     @property
     def workspace(self) -> Path:
-        return self.options.workspace or paths.temp()
+        return self.options.workspace or self._session_folder or paths.temp()
 
     @property
     def context_win(self) -> int:
@@ -193,7 +194,7 @@ class GenericAgent:
         import hashlib
 
         name = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
-        path = paths.temp() / "_output" / f"result-{name}.txt"
+        path = paths.outputs() / f"result-{name}.txt"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic.write_text(path, text)
@@ -207,7 +208,7 @@ class GenericAgent:
         turn = self._turn_meters.setdefault(self.handler.current_turn if self.handler else 0, usage.Meter())
         for meter in (turn, self.task_meter, self.session_meter):
             meter.add(used, cost)
-        tokens = usage_record(used)
+        tokens = used.as_dict()
         if not any(isinstance(cap, DailyCap) for cap in self._budget.caps):  # that one does it itself
             self.ledger.settle(None, cost, tokens)
         self._record({"type": "usage", **tokens, "cost": cost}, sync=False)
@@ -248,7 +249,7 @@ class GenericAgent:
     def new_session(self) -> None:
         """Forget the conversation; the next task begins a new session file."""
         self._close_journal()
-        self.lines, self._notes, self.session_id = [], None, ""
+        self.lines, self._notes, self.session_id, self._session_folder = [], None, "", None
         self.session_meter = usage.Meter()
         for client in self._clients.values():
             client.backend.reset()
@@ -271,8 +272,7 @@ class GenericAgent:
         self._journal, self.session_id, self.lines = journal, journal.id, list(restored.lines)
         self._notes = (restored.key_info, 0) if restored.key_info else None
         folder = Path(str(journal.header.get("cwd") or ""))
-        if self.options.workspace is None and folder.is_absolute() and folder.is_dir():
-            self.options.workspace = folder
+        self._session_folder = folder if folder.is_absolute() and folder.is_dir() else None
         if restored.unknown:
             report = "; ".join(filter(None, [report, say("was_cut_off")]))
         self.client.backend.reset(restored.history)

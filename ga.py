@@ -92,7 +92,6 @@ class GenericAgentHandler(BaseHandler):
     def dispatch(
         self, tool_name: str, args: dict[str, Any], response: Any, index: int = 0, tool_num: int = 1
     ) -> Generator[Any, None, StepOutcome]:
-        self.current_index = index
         if tool_name in self._parameters:
             try:
                 args = check_arguments(self._parameters[tool_name], args)
@@ -384,7 +383,7 @@ class GenericAgentHandler(BaseHandler):
 
     @cached_property
     def _spool(self) -> Path:
-        folder = paths.temp() / "_output"
+        folder = paths.outputs()
         clean_spool(folder, time.time())
         return folder
 

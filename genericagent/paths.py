@@ -45,6 +45,11 @@ def temp() -> Path:
     return home() / "temp"
 
 
+def outputs() -> Path:
+    """What was too long for the context: scripts' output, shortened results. Removed after a week."""
+    return temp() / "_output"
+
+
 def memory() -> Path:
     return home() / "memory"
 

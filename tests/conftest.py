@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -83,6 +84,28 @@ def model_server() -> Iterator[ModelServer]:
         server.close()
     faults = [fault for server in servers for fault in server.faults]
     assert not faults, "\n".join(faults)
+
+
+@pytest.fixture
+def run_agent() -> Iterator[Callable[..., Any]]:
+    """Start an agent in a thread of its own: `agent = run_agent(max_turns=3)`; the arguments are its Options."""
+    from agentmain import GenericAgent, Options
+
+    running: list[tuple[GenericAgent, threading.Thread]] = []
+
+    def start(**options: Any) -> GenericAgent:
+        agent = GenericAgent(Options(**options))
+        thread = threading.Thread(target=agent.run, daemon=True)
+        thread.start()
+        running.append((agent, thread))
+        return agent
+
+    yield start
+    for agent, thread in running:
+        agent.close()
+        thread.join(timeout=10)
+        agent.release()
+        assert not thread.is_alive()
 
 
 @pytest.fixture

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentmain import GenericAgent, Options, get_system_prompt
+from agentmain import GenericAgent, get_system_prompt
 from genericagent import memory, paths
 from genericagent.errors import ConfigError, SessionError
 from genericagent.scripted import Reply, ScriptedServer, Tool, call, fail, say, seq
@@ -20,26 +19,16 @@ Start = Callable[..., tuple[GenericAgent, ScriptedServer]]
 
 
 @pytest.fixture
-def start(model_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start(model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch) -> Start:
     """An agent that works in a thread, on a scripted model."""
-    agents: list[tuple[GenericAgent, threading.Thread]] = []
 
     def make(replies: Any, **options: Any) -> tuple[GenericAgent, ScriptedServer]:
         server = model_server(replies)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "key-for-test")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-        agent = GenericAgent(Options(**options))
-        thread = threading.Thread(target=agent.run, daemon=True)
-        thread.start()
-        agents.append((agent, thread))
-        return agent, server
+        return run_agent(**options), server
 
-    yield make
-    for agent, thread in agents:
-        agent.close()
-        thread.join(timeout=10)
-        agent.release()
-        assert not thread.is_alive()
+    return make
 
 
 def finish(queue: Any) -> dict[str, Any]:
@@ -409,3 +398,18 @@ def test_a_token_that_the_user_gives_is_written_exactly(start: Start) -> None:  
     agent, server = start([call("file_write", path="config.ini", content=f"token = {token}\n"), say("done")])
     do(agent, f"put {token} into config.ini")
     assert (paths.temp() / "config.ini").read_text() == f"token = {token}\n"
+
+
+def test_each_resumed_conversation_works_in_its_own_folder(start: Start, tmp_path: Path) -> None:
+    ids = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        agent, _ = start([say("ok")], workspace=tmp_path / name)
+        ids.append(do(agent, "hi")["session"])
+        agent.release()
+    agent, _ = start([])
+    for id, name in zip(ids, ("one", "two"), strict=True):
+        agent.resume(id)
+        assert agent.workspace == tmp_path / name
+    agent.new_session()
+    assert agent.workspace == paths.temp()

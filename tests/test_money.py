@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentmain import GenericAgent, Options
+from agentmain import GenericAgent
 from genericagent import paths
 from genericagent.llm.blocks import Usage
 from genericagent.scripted import Reply, ScriptedServer, Tool, call, say, seq
@@ -22,25 +21,16 @@ Start = Callable[..., tuple[GenericAgent, ScriptedServer]]
 
 
 @pytest.fixture
-def start(model_server: Any) -> Iterator[Start]:
+def start(model_server: Any, run_agent: Any) -> Start:
     """An agent on a scripted model that has a price and is not on a loopback address as far as prices go."""
-    agents: list[tuple[GenericAgent, threading.Thread]] = []
 
     def make(replies: Any, config: str = PRICE, **options: Any) -> tuple[GenericAgent, ScriptedServer]:
         server = model_server(replies)
         entry = f'[[llm]]\napi = "anthropic"\nmodel = "scripted"\napi_key = "k-12345"\nbase_url = "{server.url}"\n'
         (paths.home() / "config.toml").write_text(entry + config, encoding="utf-8")
-        agent = GenericAgent(Options(**options))
-        thread = threading.Thread(target=agent.run, daemon=True)
-        thread.start()
-        agents.append((agent, thread))
-        return agent, server
+        return run_agent(**options), server
 
-    yield make
-    for agent, thread in agents:
-        agent.close()
-        thread.join(timeout=10)
-        agent.release()
+    return make
 
 
 def do(agent: GenericAgent, text: str) -> dict[str, Any]:

@@ -50,6 +50,9 @@ class Usage:
         self.cache_read += other.cache_read
         self.cache_write += other.cache_write
 
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in ("input", "output", "cache_read", "cache_write")}
+
 
 @dataclass(slots=True)
 class Answer:

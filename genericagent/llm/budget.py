@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from ..errors import BudgetError, ConfigError
@@ -106,14 +106,8 @@ class DailyCap:
         return self._token is not None
 
     def settle(self, cost: float | None, usage: Usage) -> None:
-        self._ledger.settle(self._token, cost, usage_record(usage))
+        self._ledger.settle(self._token, cost, usage.as_dict())
         self._token = None
 
     def reason(self) -> str:
         return say("limit_day", limit=self._limit, spent=self._ledger.today().cost)
-
-
-def usage_record(usage: Usage) -> Mapping[str, int]:
-    return {
-        "input": usage.input, "output": usage.output, "cache_read": usage.cache_read, "cache_write": usage.cache_write,
-    }  # fmt: skip

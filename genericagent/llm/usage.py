@@ -109,11 +109,4 @@ class Meter:
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def as_dict(self) -> dict[str, int]:
-        u = self.usage
-        return {
-            "input": u.input,
-            "output": u.output,
-            "cache_read": u.cache_read,
-            "cache_write": u.cache_write,
-            "requests": self.requests,
-        }
+        return {**self.usage.as_dict(), "requests": self.requests}

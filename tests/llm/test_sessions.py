@@ -60,8 +60,11 @@ def session(server: ScriptedServer, kind: str = "native_claude", **settings: Any
 
 def ask(client: BaseClient, text: str = "hi", tools: Any = ()) -> tuple[str, Response]:
     """(what was shown, the response)."""
-    chat = client.chat([{"role": "system", "content": "s"}, {"role": "user", "content": text}], list(tools))
-    shown = []
+    return send(client, [{"role": "system", "content": "s"}, {"role": "user", "content": text}], list(tools))
+
+
+def send(client: BaseClient, messages: list[Any], tools: list[Any]) -> tuple[str, Response]:
+    chat, shown = client.chat(messages, tools), []
     while True:
         try:
             shown.append(next(chat))
@@ -99,13 +102,7 @@ def test_text_thinking_and_calls_arrive_over_every_api(model_server: Any, kind: 
 
 def ask_next(client: BaseClient, id: str, result: str) -> tuple[str, Response]:
     message = {"role": "user", "content": "go on", "tool_results": [{"tool_use_id": id, "content": result}]}
-    chat = client.chat([message], TOOLS)
-    shown = []
-    while True:
-        try:
-            shown.append(next(chat))
-        except StopIteration as end:
-            return "".join(shown), end.value
+    return send(client, [message], TOOLS)
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 524, 529])
