@@ -12,11 +12,11 @@ SOURCES := agent_loop.py agentmain.py ga.py llmcore.py genericagent plugins
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test check lint type bench fmt clean FORCE
+.PHONY: help chat test check lint type bench fmt lock clean FORCE
 
 help:
 	@sed -n 's/^#   //p' Makefile
-	@echo 'others: lint type fmt bench clean'
+	@echo 'others: lint type fmt lock bench clean'
 
 # Stamps make the second start quick. The environment is made anew when another PYTHON is asked for.
 ifneq ($(origin PYTHON),file)
@@ -66,6 +66,15 @@ type: $(VENV)/.dev
 fmt: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The newest versions that pyproject.toml allows, for every system, each with the hashes of its files.
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+        --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' pyproject.toml
+
+lock: $(VENV)/.python
+	@$(PIP) install 'uv>=0.5,<1'
+	@$(LOCK) -o requirements.lock
+	@$(LOCK) -o requirements-dev.lock --all-extras -c requirements.lock
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -33,25 +33,33 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent_loop import agent_runner_loop, as_content
 from ga import GenericAgentHandler, load_tool_schema
 from genericagent import memory, paths
 from genericagent.abort import Abort
-from genericagent.config import check_numbers, typed
-from genericagent.display import untagged
+from genericagent.config import check_numbers, known_keys, typed
+from genericagent.display import Masked, untagged
 from genericagent.errors import ConfigError, GAError, SessionError
 from genericagent.llm import blocks, usage
 from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap
 from genericagent.llm.history import user_line
 from genericagent.prompts import prompt, say, set_language
+from genericagent.safety.asking import NO, Answer, Desk
+from genericagent.safety.guard import TERMINAL, Containment, Guard, contain, zones_of
+from genericagent.safety.policy import Origin, Rules, parse_rules, unreadable
+from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
 from genericagent.store.journal import Journal, find, history_from, list_sessions, new_id
 from genericagent.store.ledger import Ledger
 from genericagent.store.restored import message_from
+from genericagent.tools.code_run import Limits
 from llmcore import SETTABLE, BaseClient, load_config, make_client, make_session, reload_mykeys
 from plugins import hooks
+
+if TYPE_CHECKING:
+    from genericagent.safety.sandbox import Sandbox
 
 # result of the loop → (status, exit code); EXITED with a question is ("needs_input", 4)
 RESULTS = {
@@ -78,6 +86,10 @@ class Options:
     max_time: float | None = None
     user_tools: bool = True
     label: str = ""  # said on the first screen, e.g. that a demo is scripted
+    origin: Origin = "chat"  # who started it: decides what is allowed, asked, denied
+    sandbox: str | None = None  # off, auto, require; None: as configured
+    net: str | None = None  # on, off: inside the sandbox
+    allow: tuple[str, ...] = ()  # rules beside the configured ones
 
 
 @dataclass
@@ -85,14 +97,20 @@ class Task:
     query: str
     source: str
     images: list[Any]
+    outside: Sequence[tuple[str, str]] = ()
     queue: SimpleQueue[dict[str, Any]] = field(default_factory=SimpleQueue)
+    put: Callable[[dict[str, Any]], None] = lambda item: None  # into the queue, without keys
 
 
-def get_system_prompt(cwd: Path | None = None) -> str:
-    """The system prompt of a task that starts now: role, date, working directory, memory index."""
+def get_system_prompt(cwd: Path | None = None, sandbox: Sandbox | None = None) -> str:
+    """The system prompt of a task that starts now: role, date, working directory, what commands can reach, memory index."""
+    walls = ""
+    if sandbox:
+        walls = say("walls", temp=paths.temp()) + ("" if sandbox.net else say("walls_net"))
     return prompt("system").format(
-        memory=paths.memory(), date=time.strftime("%Y-%m-%d"), cwd=cwd or paths.temp(), insight=memory.insight()
-    )
+        memory=paths.memory(), date=time.strftime("%Y-%m-%d"), cwd=cwd or paths.temp(), walls=walls,
+        insight=memory.insight(),
+    )  # fmt: skip
 
 
 class GenericAgent:
@@ -110,11 +128,15 @@ class GenericAgent:
         self.session_id = ""
         self.lines: list[str] = []  # the summary lines of the conversation
         self.handler: GenericAgentHandler | None = None
-        paths.ensure_home()
+        told = paths.ensure_home()
         self.config = load_config(self.options.config_file)
+        self.told = [*told, *self.config.told]
+        self._redactor, self._known = Redactor(()), set[str]()
+        self._masks: tuple[Any, int] = (None, 0)  # what the redactor was made from
         if self.config.ui.language and not os.environ.get("GA_LANG"):
             set_language(self.config.ui.language)
-        self.problems = [*self.config.problems, *hooks.discover([paths.shipped("plugins"), paths.home() / "plugins"])]
+        plugins = hooks.discover([paths.shipped("plugins"), paths.home() / "plugins"])
+        self.problems = [*self.config.problems, *map(self.redact, plugins)]
         self.session_meter, self.task_meter = usage.Meter(), usage.Meter()
         self._turn_meters: dict[int, usage.Meter] = {}
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
@@ -128,6 +150,48 @@ class GenericAgent:
         self._out_of_time = False
         self._emit: Callable[[dict[str, Any]], None] = lambda event: None
         self._closing = False
+        self.can_ask = False  # a face that shows questions of permission and calls answer() sets it
+        self._desk = Desk()
+        self._safety = self.config.safety  # as it was at the start: nothing that runs can loosen it
+        self._rules = self._parsed_rules()
+        self.guard = Guard(self.options.origin, self._rules)
+
+    # safety
+
+    def _parsed_rules(self) -> Rules:
+        tools = [t["function"]["name"] for t in load_tool_schema()]
+        safety = self._safety
+        return parse_rules((*safety.allow, *self.options.allow), safety.ask, safety.deny, tools)
+
+    def containment(self) -> Containment:
+        """What holds this agent's commands. Raises ConfigError where none may run without a sandbox and there is none."""
+        wish = self.options.sandbox or self._safety.sandbox
+        net = (self.options.net or self._safety.net) != "off"
+        file = self.options.config_file
+        hide = (*unreadable(self._rules), *([Path(file).resolve()] if file else []))
+        return contain(wish, self.options.origin, zones_of(self.workspace), net, hide)
+
+    def run_limits(self) -> Limits:
+        """Memory, file size and CPU time of each command."""
+        given = {name: getattr(self._safety, name) for name in ("memory_mb", "file_mb", "cpu_seconds")}
+        return Limits(**{name: value for name, value in given.items() if value is not None})
+
+    def ask(self, question: str, whole: str) -> Answer:
+        """Put a question of permission to whoever is there; nobody is a no. Blocks until it is answered or stopped."""
+        if not self.can_ask:
+            return NO
+        id = os.urandom(6).hex()
+        return self._desk.ask(
+            id, lambda: self._emit({"kind": "ask", "id": id, "question": question, "whole": whole}), self.stop
+        )
+
+    def answer(self, id: str, answer: Answer) -> bool:
+        """A face's answer to the event `ask`. False when that question is not open any more."""
+        return self._desk.answer(id, answer)
+
+    def tainted(self, source: str) -> None:
+        """Text from outside has come into the conversation; that is remembered with it."""
+        self._record({"type": "taint", "source": source})
 
     # models
 
@@ -179,6 +243,15 @@ class GenericAgent:
         """(values that children must not see in their environment, names of variables they may keep)."""
         return self.config.secrets(), list(self.config.safety.env_keep)
 
+    @property
+    def redact(self) -> Redactor:
+        """Masks every key known so far, also one that a reload of the configuration took away."""
+        masks = (self.config, known_keys())
+        if masks != self._masks:
+            self._known |= self.config.hidden()
+            self._masks, self._redactor = masks, Redactor(self._known)
+        return self._redactor
+
     def _wire_up(self, client: BaseClient) -> None:
         for session in (client.backend, *getattr(client.backend, "members", ())):
             session.abort = self.stop
@@ -197,7 +270,7 @@ class GenericAgent:
         path = paths.outputs() / f"result-{name}.txt"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write_text(path, text)
+            atomic.write_own(path, self.redact(text))
         return str(path)
 
     def _notice(self, text: str, seconds: float = 0.0) -> None:
@@ -250,6 +323,7 @@ class GenericAgent:
         """Forget the conversation; the next task begins a new session file."""
         self._close_journal()
         self.lines, self._notes, self.session_id, self._session_folder = [], None, "", None
+        self.guard = Guard(self.options.origin, self._rules)
         self.session_meter = usage.Meter()
         for client in self._clients.values():
             client.backend.reset()
@@ -271,6 +345,10 @@ class GenericAgent:
         restored = history_from(records)
         self._journal, self.session_id, self.lines = journal, journal.id, list(restored.lines)
         self._notes = (restored.key_info, 0) if restored.key_info else None
+        self.guard = Guard(self.options.origin, self._rules, tainted=restored.tainted)
+        for line in restored.lines:
+            if line.startswith("[USER]"):
+                self.guard.user_said(line)
         folder = Path(str(journal.header.get("cwd") or ""))
         self._session_folder = folder if folder.is_absolute() and folder.is_dir() else None
         if restored.unknown:
@@ -300,9 +378,9 @@ class GenericAgent:
     def _record(self, record: dict[str, Any], sync: bool = True) -> None:
         if self._journal is None:
             self.session_id = new_id(time.time())
-            header = {"cwd": str(self.workspace), "llm": self.client.name}
+            header = self.redact.json({"cwd": str(self.workspace), "llm": self.client.name})
             self._journal = Journal.create(paths.sessions(), self.session_id, header, time.time)
-        self._journal.append(record, sync=sync)
+        self._journal.append(self.redact.json(record), sync=sync)
 
     def _close_journal(self) -> None:
         if self._journal is not None:
@@ -312,10 +390,19 @@ class GenericAgent:
     # tasks
 
     def put_task(
-        self, query: str, source: str = "user", images: list[Any] | None = None
+        self,
+        query: str,
+        source: str = "user",
+        images: list[Any] | None = None,
+        *,
+        outside: Sequence[tuple[str, str]] = (),
     ) -> SimpleQueue[dict[str, Any]]:
-        """Queue a task; returns the queue that its output comes in, ended by the item with `done`."""
-        task = Task(query, source, list(images or []))
+        """Queue a task; returns the queue that its output comes in, ended by the item with `done`.
+
+        `source`: who says it; "file" is a file that a script could have written, "user" a person at this terminal.
+        `outside`: text of somebody else that comes with it, such as a forwarded message, as (where from, text).
+        """
+        task = Task(query, source, list(images or []), outside)
         self._tasks.put(task)
         return task.queue
 
@@ -346,6 +433,7 @@ class GenericAgent:
         if self._closing:  # what is still queued then ends at once
             self.stop.set()
         full: list[str] = []
+        task.put = Masked(task.queue.put, lambda: self.redact)
         end: dict[str, Any] = {
             "status": "failed",
             "result": "LLM_FAILED",
@@ -354,7 +442,8 @@ class GenericAgent:
             "error": None,
         }
         try:
-            end.update(self._command(task.query) or self._work(task, full))
+            local = task.source != "file" and self.options.origin in TERMINAL  # no settings from afar
+            end.update((self._command(task.query) if local else None) or self._work(task, full))
         except GAError as error:
             end["error"] = str(error)
         except OSError as error:
@@ -372,7 +461,7 @@ class GenericAgent:
             except GAError as error:
                 used = self.task_meter.as_dict()
                 end["error"] = end["error"] or str(error)
-            task.queue.put({
+            task.put({
                 "done": "".join(full), "turn": turn, "usage": used, "cost": self.task_meter.cost,
                 "session": self.session_id, **end,
             })  # fmt: skip
@@ -417,7 +506,7 @@ class GenericAgent:
     def _work(self, task: Task, full: list[str]) -> dict[str, Any]:
         if not task.query.strip():
             raise GAError(say("empty_request"))
-        put, turn = task.queue.put, 0
+        put, turn = task.put, 0
 
         def emit(event: dict[str, Any]) -> None:
             put({"next": "", "turn": turn, "event": event})
@@ -428,13 +517,16 @@ class GenericAgent:
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.task_meter, self._turn_meters = usage.Meter(), {}
         self._budget.caps = self._caps()
+        self.guard.enter(self.workspace, self.containment())
+        if task.source != "file":
+            self.guard.user_said(task.query)
         handler = self.handler = GenericAgentHandler(self, self.lines, self.workspace)
         if self._notes:
             handler.working = {"key_info": self._notes[0], "key_info_age": self._notes[1] + 1}
         self._record({"type": "task", "event": "start", "source": task.source})
         handler._add_line(user_line(task.query))
         loop = agent_runner_loop(
-            self.client, get_system_prompt(self.workspace), self._request(task), handler, self._tools(),
+            self.client, get_system_prompt(self.workspace, self.guard.containment.sandbox), self._request(task, handler), handler, self._tools(),
             max_turns=self.options.max_turns or self.config.limits.max_turns, verbose=self.verbose, yield_info=True,
         )  # fmt: skip
         with self._time_limit():
@@ -475,10 +567,12 @@ class GenericAgent:
                 say("limit_turns", turns=handler.max_turns) if status == "limit" else self.stop.why or say("stopped")
             )
             error = str(data).removeprefix("Error: ") if data else unsaid
+        elif question and data.get("denied"):
+            error = question["question"]
         end = {
             "status": status, "result": result, "question": question, "error": error,
             "answer": untagged(data) if result == "CURRENT_TASK_DONE" and isinstance(data, str) else "",
-            "files_changed": handler.files_changed,
+            "files_changed": handler.files_changed, "denied": handler.denied,
             "answered_by": self.client.backend.answered_by if hasattr(self.client.backend, "members") else None,
         }  # fmt: skip
         self._record({
@@ -487,14 +581,16 @@ class GenericAgent:
         })  # fmt: skip
         return end
 
-    def _request(self, task: Task) -> Any:
+    def _request(self, task: Task, handler: GenericAgentHandler) -> Any:
         """The user's request as the first message: long text through a file, images as blocks."""
         query = task.query
         if usage.estimate(query) > LONG_REQUEST:
             path = paths.temp() / "_requests" / f"{self.session_id}-{len(self.lines)}.md"
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write_text(path, query)
+            atomic.write_own(path, query)
             query = say("request_in_file", head=query[:400], length=len(query), path=path)
+        for source, text in task.outside:
+            query += f"\n\n{handler.outside(text, source)}"
         if not task.images:
             return query
         from genericagent.tools.images import image_block
@@ -515,6 +611,8 @@ class GenericAgent:
         except ConfigError as error:
             self._emit({"kind": "retry", "text": say("config_kept", why=error)})
             return
+        if changed and vars(config.safety) != vars(self._safety):
+            self._emit({"kind": "notice", "text": say("safety_at_start")})
         if changed and config.models:
             history = self.client.backend.history if self._clients else []
             self.config, self._clients = config, {}
@@ -549,7 +647,11 @@ class GenericAgent:
     def banner_lines(self) -> list[str]:
         """What the first screen says: label, model, workspace, what is wrong with the configuration."""
         name = self.client.name if self.config.models else say("no_key")
-        return [*filter(None, [self.options.label]), f"{name} · {self.workspace}", *self.problems]
+        held, walls = self.containment(), ""
+        if held.sandbox:
+            walls = say("banner_walls") + ("" if held.sandbox.net else say("banner_net"))
+        first = [self.options.label, f"{name} · {self.workspace}", walls or held.note]
+        return [*filter(None, first), *self.told, *self.problems]
 
 
 GeneraticAgent = GenericAgent  # the original's name for it
@@ -561,12 +663,12 @@ def _money(dollars: float | None) -> str:
 
 def _brief(data: Any, redact: Callable[[str], str]) -> dict[str, Any]:
     """A tool's outcome for a face: whether it went well, and its text, at most 4,000 characters of it."""
-    failed = isinstance(data, dict) and data.get("status") in ("error", "timeout", "stopped")
+    failed = isinstance(data, dict) and (data.get("status") in ("error", "timeout", "stopped") or "denied" in data)
     if isinstance(data, dict):
         text = str(data.get("msg") or data.get("note") or data.get("stdout") or as_content(data))
     else:
         text = data if isinstance(data, str) else "[image]"
-    return {"ok": not failed, "result": redact(text[:4000])}
+    return {"ok": not failed, "result": redact(text)[:4000]}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,10 +6,10 @@ import ast
 import os
 import re
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from agent_loop import BaseHandler, LoopExit, StepOutcome, as_content
 from genericagent import display, memory, paths, tags
@@ -19,11 +19,15 @@ from genericagent.errors import ToolError
 from genericagent.llm.history import one_line, summary_of
 from genericagent.memory import insight as get_global_memory
 from genericagent.prompts import say
+from genericagent.safety.asking import NO
+from genericagent.safety.confine import Confinement
+from genericagent.safety.guard import Containment, Guard, Ruling, real
+from genericagent.safety.redact import MARK as MASK
 from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
 from genericagent.tools import files, images
 from genericagent.tools.arguments import check_arguments
-from genericagent.tools.code_run import child_env, clean_spool, code_run
+from genericagent.tools.code_run import Limits, child_env, clean_spool, code_run
 from genericagent.tools.files import file_patch, file_read
 from genericagent.tools.reply_content import extract_content, last_code_block
 from genericagent.tools.text import smart_format
@@ -72,10 +76,14 @@ class GenericAgentHandler(BaseHandler):
         self.working: dict[str, Any] = {}
         self.current_turn = 0
         self.stop: Abort = getattr(parent, "stop", None) or Abort()
+        self.boundary: Callable[[], str] = lambda: os.urandom(4).hex()  # of a mark around text from outside
         self.files_changed: dict[str, str] = {}  # path → what was done to it, in order
         self._cwd = Path(cwd) if cwd else None
         self._bad_replies = 0
+        self.denied: list[str] = []  # what was not allowed, in order
         self._failed_patches: dict[Path, int] = {}  # in a row, by file
+        self._ruling = Ruling("allow")  # on the call that runs
+        self._within: Confinement | None = None  # what holds the file tools of that call
         self._parameters = {t["function"]["name"]: t["function"]["parameters"] for t in load_tool_schema()}
 
     @property
@@ -99,7 +107,41 @@ class GenericAgentHandler(BaseHandler):
                 return StepOutcome({"status": "error", "msg": f"{tool_name}: {error}"}, self._next(index))
         if tool_name not in ("no_tool", "bad_json"):
             self._bad_replies = 0
+            self._complete(tool_name, args, response)
+            self._ruling = self.guard.rule(tool_name, args, self.cwd)
+            if refusal := self._refusal(tool_name, index):
+                return refusal
+            self._within = self.guard.confinement(self._ruling)
         return (yield from super().dispatch(tool_name, args, response, index, tool_num))
+
+    def _complete(self, tool: str, args: dict[str, Any], response: Any) -> None:
+        """What the reply carries beside the call belongs to it: what is asked about is what will run."""
+        if tool == "code_run" and not args.get("script"):
+            args["script"] = last_code_block(response.content, _block_names(args.get("type") or "python"))
+        if tool == "file_write" and args.get("content") is None:
+            args["content"] = extract_content(response.content)
+
+    def _refusal(self, tool: str, index: int) -> StepOutcome | None:
+        """None when the call may run; else what the model, or whoever started the script, is told."""
+        ruling = self._ruling
+        if ruling.verdict == "allow":
+            return None
+        note = ""
+        if ruling.verdict == "ask":
+            answer = self.parent.ask(*ruling.question) if hasattr(self.parent, "ask") else NO
+            if answer.scope != "no":
+                self.guard.granted(ruling, answer.scope)
+                return None
+            note = answer.note
+        self.check()  # a stop is no answer
+        self.denied.append(f"{tool}: {ruling.why}")
+        if self.guard.origin == "script":
+            rules = " ".join(f"--allow {rule}" for rule in ruling.rules)
+            text = say("may_script", why=ruling.why, rules=rules) if rules else say("may_never", why=ruling.why)
+            data = {"status": "INTERRUPT", "intent": "HUMAN_INTERVENTION", "denied": True}
+            return StepOutcome({**data, "data": {"question": text, "candidates": []}}, should_exit=True)
+        msg = say("not_allowed_said", why=ruling.why, note=note) if note else say("not_allowed", why=ruling.why)
+        return StepOutcome({"status": "error", "msg": msg}, self._next(index))
 
     def result_content(self, data: Any) -> Any:
         """A tool's data as the model reads it, without the keys of its own providers."""
@@ -127,36 +169,44 @@ class GenericAgentHandler(BaseHandler):
     # tools
 
     def do_code_run(self, args: dict[str, Any], response: Any) -> Outcome:
-        kind = args.get("type") or "python"
-        script = args.get("script") or last_code_block(response.content, _block_names(kind))
+        kind, script = args.get("type") or "python", args.get("script")
         if not script:
             return self._refused(args, say("no_script"))
         if args.get("inline_eval") and kind == "python":
             done, value = self._inline(script)
             if done:
                 return StepOutcome({"status": "success", "value": value}, self._next(args["_index"]))
+        since, cwd = self.guard.clock(), self._path(args.get("cwd") or ".")
+        sandbox, note = self.guard.sandbox_for(self._ruling)
         try:
             run = code_run(
                 script,
                 kind,
                 timeout=args.get("timeout", 60),
-                cwd=self._path(args.get("cwd") or "."),
+                cwd=cwd,
                 stop=self.stop,
                 env=self._child_env(),
                 limit=self._limit(CODE_LIMIT, args),
                 spool_dir=self._spool,
                 python_path=[paths.memory()],
+                sandbox=sandbox,
+                limits=self.parent.run_limits() if hasattr(self.parent, "run_limits") else Limits(),
+                redact=self.redact,
             )
             result = yield from run
         except ToolError as error:
             return self._refused(args, str(error))
+        if note:
+            result["note"] = "; ".join(filter(None, [result.get("note"), note]))
+        if source := self.guard.source_of_output(self._ruling, script, cwd, since):
+            result["stdout"] = self.outside(result["stdout"], source)
         return StepOutcome(result, self._next(args["_index"]))
 
     def do_file_read(self, args: dict[str, Any], response: Any) -> StepOutcome:
         path = self._path(args["path"])
         try:
             if images.is_image(path):
-                data: Any = [images.image_block(path, self._takes_images())]
+                data: Any = [images.image_block(path, self._takes_images(), within=self._within)]
             else:
                 data = file_read(
                     path,
@@ -165,29 +215,38 @@ class GenericAgentHandler(BaseHandler):
                     args.get("keyword"),
                     args.get("show_linenos", True),
                     limit=self._limit(READ_LIMIT, args),
+                    within=self._within,
                 )
         except ToolError as error:
             return self._refused(args, str(error))
+        if source := self.guard.source_of(Path(real(path, self.cwd))):
+            data = self.outside(data, source)
         return StepOutcome(data, self._next(args["_index"]))
 
     def do_file_write(self, args: dict[str, Any], response: Any) -> StepOutcome:
         content = args.get("content")
         if content is None:
-            content = extract_content(response.content)
-        if content is None:
             return self._refused(args, say("no_content"))
-        path = self._path(args["path"])
+        if self._holds_a_mask(content):
+            return self._refused(args, say("holds_mask"))
+        path, within = self._path(args["path"]), self._within
         try:
-            data = files.file_write(path, files.expand_file_refs(content, self.cwd), args.get("mode") or "overwrite")
+            content = files.expand_file_refs(content, self.cwd, within=within)
+            data = files.file_write(path, content, args.get("mode") or "overwrite", within=within)
         except ToolError as error:
             return self._refused(args, str(error))
+        for taken in map(Path, self.guard.references(args, self.cwd)):
+            if source := self.guard.source_of(taken):  # not shown, but the workspace is trusted from here on
+                self.outside("", source)
         self._changed(path, "written")
         return StepOutcome(data, self._next(args["_index"]))
 
     def do_file_patch(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        if self._holds_a_mask(args["new_content"]):
+            return self._refused(args, say("holds_mask"))
         path = self._path(args["path"])
         try:
-            data = file_patch(path, args["old_content"], args["new_content"])
+            data = file_patch(path, args["old_content"], args["new_content"], within=self._within)
         except ToolError as error:
             failures = self._failed_patches[path] = self._failed_patches.get(path, 0) + 1
             hint = say("patch_again", count=failures) if failures >= MAX_BAD_PATCHES else ""
@@ -252,7 +311,8 @@ class GenericAgentHandler(BaseHandler):
         if plan.exists() and not plan.is_file():
             raise ToolError(f"{plan} is no file: a plan is a Markdown checklist")
         self.working["plan"] = str(plan)
-        self.max_turns = max(self.max_turns, PLAN_TURNS)
+        if not getattr(getattr(self.parent, "options", None), "max_turns", None):  # the user's own limit stays
+            self.max_turns = max(self.max_turns, PLAN_TURNS)
         return say("plan_entered", plan=path, turns=self.max_turns)
 
     def _plan_gate(self, answer: str) -> str | None:
@@ -347,12 +407,34 @@ class GenericAgentHandler(BaseHandler):
             notes.append(consume_file(parent.task_dir, "_keyinfo"))
         for note in filter(None, notes):
             self.working["key_info"] = f"{self.working.get('key_info', '')}\n{say('master', text=note)}".strip()
-        return [say("master", text=wish) for wish in wishes if wish]
+        return [say("master", text=self.redact(wish)) for wish in wishes if wish]
 
     def _add_line(self, line: str) -> None:
         self.history_info.append(line)
         if self.parent:
             self.parent.add_line(line)
+
+    # safety
+
+    def _holds_a_mask(self, text: str) -> bool:
+        """Whether it was copied from what the model was shown in a key's place: written, it would destroy the key."""
+        return bool(self.redact.longest) and MASK in text
+
+    @cached_property
+    def guard(self) -> Guard:
+        if hasattr(self.parent, "guard"):
+            return cast(Guard, self.parent.guard)
+        guard = Guard()
+        guard.enter(self.cwd, Containment())
+        return guard
+
+    def outside(self, data: Any, source: str) -> Any:
+        """Text from somebody else: marked as data, and the conversation is tainted from here on."""
+        from genericagent.safety.fence import fence
+
+        if self.guard.outside(source) and hasattr(self.parent, "tainted"):
+            self.parent.tainted(source)
+        return fence(data, source, self.boundary()) if isinstance(data, str) else data
 
     # small things
 
@@ -377,9 +459,9 @@ class GenericAgentHandler(BaseHandler):
     def _changed(self, path: Path, how: str) -> None:
         self.files_changed.setdefault(str(path), how)
 
-    @cached_property
+    @property
     def redact(self) -> Redactor:
-        return Redactor(self.parent.secrets()[0] if self.parent else ())
+        return cast(Redactor, self.parent.redact) if hasattr(self.parent, "redact") else Redactor(())
 
     @cached_property
     def _spool(self) -> Path:
@@ -395,8 +477,13 @@ class GenericAgentHandler(BaseHandler):
         return self.parent.takes_images() if self.parent else True
 
     def _child_env(self) -> dict[str, str]:
-        secrets, keep = self.parent.secrets() if self.parent else ((), ())
-        return child_env(os.environ, secrets, keep)
+        keys, keep = self.parent.secrets() if self.parent else ((), ())
+        environ = child_env(os.environ, keys, keep)
+        if not self.guard.confined:
+            return environ
+        from genericagent.safety.sandbox import sandbox_env
+
+        return sandbox_env(environ, keep, self.guard.containment.sandbox is not None)
 
 
 def _inside(text: str) -> str:

@@ -8,13 +8,14 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from .errors import ConfigError
+from .paths import keep_private, others_can_read
 
 # What a bare session talks to when neither its settings nor the environment say so.
 DEFAULTS = {
@@ -46,11 +47,19 @@ _LEAST = {
     "idle_timeout": 0.1, "spring_back": 0, "trim_keep_prefix": 0,
 }  # fmt: skip
 SECTIONS = ("limits", "safety", "telegram", "ui")
+CHOICES = {"sandbox": ("off", "auto", "require"), "net": ("on", "off")}
 PRICE_KEYS = ("input", "output", "cache_read", "cache_write")
 _PLAIN = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "list[str]": "a list of texts",
     "list[int]": "a list of whole numbers", "list[str | int]": "a list of names or numbers", "bool | str": "true, false or a file",
 }  # fmt: skip
+_KEY_NAME = re.compile(r"key|kye|token$|secret|passw|credential", re.I)
+# A key in a file that may be broken: what stands in quotes behind such a name, and words that begin as keys do
+_KEY_TEXT = re.compile(
+    r"""(?:key|kye|token|secret|passw\w*|credentials?)["']?\s*[:=]\s*(?:"([^"\n]+)"|'([^'\n]+)')"""
+    r"""|\b((?:sk|pk|xai|gsk|hf|nvapi|pplx|ghp|github_pat|AIza)[-_]?[\w-]{16,})""",
+    re.I,
+)
 COMMAND_TIMEOUT = 20  # seconds for a `cmd:` key
 
 
@@ -111,7 +120,13 @@ class Limits:
 
 @dataclass(repr=False, eq=False)
 class Safety:
+    """Walls and questions. None: the default, which for `sandbox` depends on who started the task."""
+
     sandbox: str | None = None
+    net: str | None = None
+    memory_mb: int | None = None
+    file_mb: int | None = None
+    cpu_seconds: int | None = None
     env_keep: list[str] = field(default_factory=list)
     allow: list[str] = field(default_factory=list)
     ask: list[str] = field(default_factory=list)
@@ -143,6 +158,8 @@ class Config:
     seen: dict[Path, tuple[int, int] | None] = field(default_factory=dict)  # file → (mtime, size), None = not there
 
     file: Path | None = None  # the one that --config named
+    found: set[str] = field(default_factory=set)  # what stands where keys do in those files, also in broken entries
+    told: list[str] = field(default_factory=list)  # lines for the user about what was put right
 
     def stale(self) -> bool:
         """Whether a file that was consulted has changed, come or gone since."""
@@ -159,8 +176,21 @@ class Config:
                 out.add(value)
         return {v for v in out if len(v) >= 6}
 
+    def hidden(self) -> set[str]:
+        """All that no log, session or screen may show: the keys, those of entries that are not used, and the
+        credentials in the addresses of proxies and providers."""
+        addresses = [a for m in self.models for a in (m.base_url, m.proxy) if a]
+        addresses += [v for k, v in os.environ.items() if k.lower() in ("http_proxy", "https_proxy", "all_proxy")]
+        variables = {os.environ.get(f"{family}_API_KEY", "").strip() for family in ("ANTHROPIC", "OPENAI")}
+        return (self.secrets() | self.found | variables | {c for a in addresses for c in _credentials(a)}) - {""}
+
 
 _resolved: dict[str, str] = {}
+
+
+def known_keys() -> int:
+    """How many keys of `cmd:` were looked up so far: they are known only then."""
+    return len(_resolved)
 
 
 def resolve_secret(given: str, what: str) -> str:
@@ -188,9 +218,45 @@ def resolve_secret(given: str, what: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the address is on this machine."""
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or bool(re.fullmatch(r"127(\.\d{1,3}){3}", host))
+    """Whether the address is on this machine: localhost, ::1, 127.0.0.0/8. Nothing is looked up."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    byte = r"(25[0-5]|2[0-4]\d|1?\d?\d)"
+    return host in ("localhost", "::1") or bool(re.fullmatch(rf"127(\.{byte}){{3}}", host))
+
+
+def _credentials(url: str) -> set[str]:
+    """User name with password, password, and the longer values of the query of an address."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return set()
+    login, _, _ = parts.netloc.rpartition("@")
+    password = login.partition(":")[2]
+    values = [pair.partition("=")[2] for pair in parts.query.split("&")]
+    given = [*([login] if password else []), password, *(v for v in values if len(v) >= 16)]
+    return {form for text in given for form in (text, unquote(text))} - {""}
+
+
+def _keys_in(text: str) -> set[str]:
+    """What may be a key in the text of a configuration file, whether or not it can be read."""
+    return _real(value for groups in _KEY_TEXT.findall(text) for value in groups)
+
+
+def _keys_of(value: Any, name: str = "", depth: int = 0) -> set[str]:
+    """The same in what was read."""
+    if isinstance(value, str):
+        return _real([value]) if _KEY_NAME.search(name) else set()
+    if isinstance(value, Mapping) and depth < 8:
+        return set().union(*(_keys_of(v, str(k), depth + 1) for k, v in value.items()))
+    return set()
+
+
+def _real(values: Iterable[str]) -> set[str]:
+    plain = (v.strip() for v in values if not v.startswith(("env:", "cmd:")))
+    return {v for v in plain if not re.search(r"\s|[<>{}…]", v)}  # a sentence or a placeholder is no key
 
 
 def model_from(
@@ -240,13 +306,20 @@ def model_from(
     model.api_key = (model.api_key or environ.get(f"{upper}_API_KEY") or "").strip()
     model.name = model.name or name or model.model
     _check(model, source)
+    if model.verify is False and not is_loopback(model.base_url):
+        note(f"{source}: verify = false: whoever is on the way to {urlsplit(model.base_url).hostname} can read the key")
     return model
 
 
 def _check(model: Model, source: str) -> None:
     address = urlsplit(model.base_url)
-    if address.scheme not in ("http", "https") or not address.hostname:
-        raise ConfigError(f"{source}: base_url must begin with http:// or https://, not {model.base_url!r}")
+    if address.scheme not in ("http", "https") or not address.hostname or re.search(r"[\s\\]", model.base_url):
+        raise ConfigError(f"{source}: base_url must begin with https:// and name a host, not {_told(model.base_url)}")
+    if address.scheme == "http" and not is_loopback(model.base_url):
+        raise ConfigError(
+            f"{source}: base_url http://{address.hostname} sends the key unprotected; use https, or a tunnel to a "
+            f"loopback address"
+        )
     if not model.api_key and not is_loopback(model.base_url):
         raise ConfigError(f"{source}: no api_key")
     if any(ord(c) < 33 or ord(c) > 126 for c in model.api_key) and not model.api_key.startswith(("cmd:", "env:")):
@@ -283,8 +356,13 @@ def typed(value: Any, kind: str, what: str) -> Any:
     elif isinstance(value, str):
         return value
     wanted = kind.split(" | None")[0]
-    shown = "what it is" if what.endswith(("api_key", "token")) else repr(value)
+    shown = "what it is" if what.endswith(("api_key", "token")) else _told(value)
     raise ConfigError(f"{what} must be {_PLAIN.get(wanted, wanted)}, not {shown}")
+
+
+def _told(value: Any) -> str:
+    """A wrong value for an error line, unless it may be a key in the wrong place."""
+    return "what it is" if isinstance(value, str) and re.fullmatch(r"[\w+/=~.-]{20,}", value) else repr(value)
 
 
 def _nearest(key: str, known: Mapping[str, Any]) -> str:
@@ -305,11 +383,23 @@ def load(
     home: Path, *, config_file: Path | None = None, beside: Path | None = None, environ: Mapping[str, str]
 ) -> Config:
     """Read everything. The models come from the first source that names any; other settings merge key by key, the
-    first source winning. Raises ConfigError for a file that cannot be read as what it is, with its line."""
+    first source winning. Files of the home that others could read are made private. Raises ConfigError for a file that
+    cannot be read as what it is, with its line. No line it gives or raises shows a key."""
+    from .safety.redact import Redactor
+
     config = Config(file=config_file)
     if config_file is not None and not config_file.exists():
         raise ConfigError(f"the configuration file {config_file} does not exist")
-    places = [config_file] if config_file else []
+    try:
+        _load(config, home, beside, environ)
+    except ConfigError as error:
+        raise ConfigError(Redactor(config.hidden())(str(error))) from None
+    config.problems = list(map(Redactor(config.hidden()), config.problems))
+    return config
+
+
+def _load(config: Config, home: Path, beside: Path | None, environ: Mapping[str, str]) -> None:
+    places = [config.file] if config.file else []
     places += [home / "config.toml"]
     for folder in (home, *([beside] if beside else [])):
         places += [folder / "mykey.py", folder / "mykey.json"]
@@ -318,7 +408,12 @@ def load(
         config.seen[path] = _stamp(path)
         if config.seen[path] is None:
             continue
-        entries, others = _read_source(path, config.problems.append)
+        known = len(config.found)
+        entries, others = _read_source(path, config.problems.append, config.found)
+        if path.parent == home:
+            config.told += keep_private(path, 0o600, config.problems.append)
+        elif len(config.found) > known:
+            config.problems += others_can_read(path)
         for section, table in others.items():
             for key, value in table.items():
                 sections.setdefault(section, {}).setdefault(key, (value, path))
@@ -327,23 +422,28 @@ def load(
     if not config.models:
         _add_environment(config, environ)
     _fill(config, sections)
-    return config
 
 
 Entry = tuple[str, str, Mapping[str, Any], str]  # name, kind, settings, where it stands
 
 
-def _read_source(path: Path, note: Callable[[str], None]) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
-    """(model entries, other sections) of one file."""
+def _read_source(
+    path: Path, note: Callable[[str], None], keys: set[str]
+) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
+    """(model entries, other sections) of one file; what may be a key in it joins `keys`, also when it is broken."""
     if not path.is_file():
         raise ConfigError(f"cannot read {path}: it is no file")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
+    keys |= _keys_in(text)
     if path.suffix == ".toml":
-        return _from_toml(path, text)
+        entries, others = _from_toml(path, text)
+        keys |= set().union(*(_keys_of(settings) for _, _, settings, _ in entries), _keys_of(others))
+        return entries, others
     values = _from_json(path, text) if path.suffix == ".json" else _from_python(path, text)
+    keys |= _keys_of(values)
     entries = []
     for name, value in values.items():
         kind = _kind_of(name)
@@ -468,6 +568,8 @@ def _fill(config: Config, sections: Mapping[str, Mapping[str, tuple[Any, Path]]]
             _add_prices(config, table)
             continue
         target = getattr(config, section, None) if section in SECTIONS else None
+        if target is None and "'safety'" in _nearest(section, dict.fromkeys(SECTIONS)):
+            raise ConfigError(f"{next(iter(table.values()))[1]}: unknown section [{section}] (did you mean [safety]?)")
         if target is None:
             _, path = next(iter(table.values()))
             config.problems.append(f"{path}: unknown section [{section}]{_nearest(section, dict.fromkeys(SECTIONS))}")
@@ -475,21 +577,20 @@ def _fill(config: Config, sections: Mapping[str, Mapping[str, tuple[Any, Path]]]
         kinds = {f.name: f.type for f in fields(target)}
         for key, (value, path) in table.items():
             where = f"{path}: [{section}] {key}"
+            if key not in kinds and section == "safety":
+                raise ConfigError(f"{where}: unknown key{_nearest(key, kinds)}; what was meant to protect would not")
             if key not in kinds:
                 config.problems.append(f"{path}: [{section}]: unknown key {key!r}{_nearest(key, kinds)}")
                 continue
             setattr(target, key, typed(value, str(kinds[key]), where))
             if section == "limits" and not value > 0:
                 raise ConfigError(f"{where} must be more than 0, not {value!r}")
-            if section == "safety" and key != "env_keep":
-                _without_effect(config, where, value)
-
-
-def _without_effect(config: Config, where: str, value: Any) -> None:
-    """Whoever asks for a wall that is not there yet has to know it."""
-    if value == "require":
-        raise ConfigError(f"{where}: there is no sandbox in this version yet, and nothing runs without one")
-    config.problems.append(f"{where} has no effect in this version")
+            if key in CHOICES and value not in CHOICES[key]:
+                raise ConfigError(f"{where} must be one of {', '.join(CHOICES[key])}, not {value!r}")
+            if key in ("memory_mb", "file_mb", "cpu_seconds") and not value > 0:
+                raise ConfigError(f"{where} must be more than 0, not {value!r}")
+            if section == "safety" and not all(isinstance(v, str) for v in (value if isinstance(value, list) else ())):
+                raise ConfigError(f"{where} must be a list of texts")
 
 
 def _add_prices(config: Config, table: Mapping[str, tuple[Any, Path]]) -> None:

@@ -8,8 +8,33 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from . import tags
+from .safety.redact import Redactor
 
 HIDDEN = ("file_content", "thinking", "tool_use")
+
+
+class Masked:
+    """The last gate before whoever shows a task: its items without keys, also without one that comes in pieces."""
+
+    def __init__(self, put: Callable[[dict[str, Any]], None], redact: Callable[[], Redactor]) -> None:
+        self._put, self._redact = put, redact
+        self._current = redact()
+        self._stream, self._turn = self._current.stream(), 0
+
+    def __call__(self, item: dict[str, Any]) -> None:
+        redact, text = self._redact(), item.get("next")
+        self._turn = item.get("turn", self._turn)
+        if not text or redact is not self._current:
+            self._say(self._stream.flush())
+            self._current, self._stream = redact, redact.stream()
+        if text:
+            self._say(self._stream.feed(text))
+        else:
+            self._put(redact.json(item))
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._put({"next": text, "turn": self._turn})
 
 
 def announce(name: str, args: dict[str, Any], verbose: bool) -> str:

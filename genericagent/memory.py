@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import paths
 from .prompts import language
-from .store import atomic
+from .store import atomic, lock
 
 L0 = "memory_management_sop.md"
 L1 = "global_mem_insight.txt"
@@ -16,6 +16,8 @@ def ensure_seeds() -> None:
     """Copy the shipped memory files that the home has none of. Nothing that exists is touched."""
     for folder in (paths.home(), paths.memory(), paths.temp()):
         atomic.clean_stale(folder)
+    for folder in (paths.home() / "locks", paths.sessions()):
+        lock.clean(folder)
     target = paths.memory()
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     for seed in sorted(paths.shipped("memory", language()).iterdir()):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from .errors import ConfigError
@@ -30,14 +32,52 @@ def home() -> Path:
         raise ConfigError(f"GA_HOME={given} is no usable folder: {error}") from None
 
 
-def ensure_home() -> None:
-    """Create it, for the user's eyes only. Raises ConfigError where that is impossible."""
+def ensure_home() -> list[str]:
+    """Create it, for the user's eyes only; one that others could enter is closed. Returns lines for the user about
+    that. Raises ConfigError where there is none and none can be made."""
     try:
         home().mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             f"cannot create {home()} ({error.strerror}): set GA_HOME to a folder that can be written"
         ) from None
+    return keep_private(home(), 0o700)
+
+
+def keep_private(path: Path, mode: int, warn: Callable[[str], None] = lambda line: None) -> list[str]:
+    """Take the rights of group and others from what is ours; `mode` is what may stay. Returns a line when something
+    was changed; `warn` gets one when it cannot be. Left alone: shared folders (sticky), the user's home and what is
+    above it. Without POSIX permissions nothing is done."""
+    if os.name != "posix":
+        return []
+    try:
+        real = path.resolve()
+        before = real.stat()
+        if not before.st_mode & 0o077:
+            return []
+        own = Path.home().resolve()
+        shared = before.st_mode & stat.S_ISVTX or stat.S_ISDIR(before.st_mode) and real in (own, *own.parents)
+        if (
+            shared
+            or before.st_uid != os.geteuid()
+            or (stat.S_ISREG(before.st_mode) and real.parent != path.parent.resolve())
+        ):
+            raise PermissionError("not only ours")
+        real.chmod(stat.S_IMODE(before.st_mode) & ~0o077 & (mode | 0o7000))
+    except (OSError, RuntimeError):
+        for line in others_can_read(path):
+            warn(line)
+        return []
+    return [f"{path} could be read by others: now {mode:04o}"]
+
+
+def others_can_read(path: Path) -> list[str]:
+    """A warning when others may read a file with keys in it."""
+    try:
+        open_ = os.name == "posix" and path.stat().st_mode & 0o077
+    except OSError:
+        return []  # gone meanwhile
+    return [f"{path} holds a key and can be read by others: chmod 600 {path}"] if open_ else []
 
 
 def temp() -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from genericagent import config
+from genericagent import config, paths
 from genericagent.errors import ConfigError
 
 DOC = Path(__file__).parents[1] / "docs" / "CONFIG.md"
@@ -217,11 +219,22 @@ def test_a_limit_that_makes_no_sense_is_an_error_that_names_the_file(tmp_path: P
         load(tmp_path)
 
 
-def test_a_wall_that_is_not_there_is_not_believed_in(tmp_path: Path) -> None:
-    write(tmp_path / "config.toml", TOML.format("a") + "[safety]\ndeny = ['rm']\n")
-    assert "no effect" in load(tmp_path).problems[0]
-    write(tmp_path / "config.toml", TOML.format("a") + "[safety]\nsandbox = 'require'\n")
-    with pytest.raises(ConfigError, match="no sandbox"):
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sandbox = 'on'",
+        "sandbox = true",
+        "net = false",
+        "net = 'none'",
+        "memory_mb = 0",
+        "cpu_seconds = -1",
+        "deny = 'rm'",
+        "deny = [1]",
+    ],
+)
+def test_a_safety_setting_that_means_nothing_stops_the_start(tmp_path: Path, line: str) -> None:
+    write(tmp_path / "config.toml", TOML.format("a") + f"[safety]\n{line}\n")
+    with pytest.raises(ConfigError, match="config.toml"):
         load(tmp_path)
 
 
@@ -272,3 +285,174 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "config.toml")
     with pytest.raises(ConfigError, match="config.toml"):
         load(tmp_path)
+
+
+# private files and addresses
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
+
+
+@posix
+@pytest.mark.parametrize("name", ["config.toml", "mykey.py", "mykey.json"])
+@pytest.mark.parametrize("before", [0o644, 0o640, 0o604, 0o666, 0o700, 0o777, 0o600, 0o400])
+def test_a_file_with_keys_is_open_to_others(tmp_path: Path, name: str, before: int) -> None:  # C149
+    text = {"config.toml": TOML.format("a"), "mykey.py": PY.format("a")}.get(name, "{}")
+    file = write(tmp_path / name, text)
+    file.chmod(before)
+    found = load(tmp_path)
+    assert (
+        mode(file) == (before & 0o600 if before & 0o077 else before)
+        and found.problems == []
+        and file.read_text() == text
+    )
+    assert len(found.told) == bool(before & 0o077) and all("now 0600" in line and name in line for line in found.told)
+    assert load(tmp_path).told == [] and not found.stale(), "told once, and it is no edit"
+
+
+@posix
+def test_the_home_is_open_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # C149
+    home = tmp_path / "ga"
+    monkeypatch.setenv("GA_HOME", str(home))
+    assert paths.ensure_home() == [] and mode(home) == 0o700
+    home.chmod(0o2755)
+    assert "now 0700" in paths.ensure_home()[0] and mode(home) == 0o2700 and paths.ensure_home() == []
+
+
+@posix
+def test_a_folder_of_others_is_closed_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, user = tmp_path / "shared", tmp_path / "people" / "user"
+    user.mkdir(parents=True)
+    shared.mkdir()
+    monkeypatch.setenv("HOME", str(user))
+    for folder, before in ((shared, 0o1777), (user, 0o755), (user.parent, 0o755)):
+        folder.chmod(before)
+        monkeypatch.setenv("GA_HOME", str(folder))
+        assert paths.ensure_home() == [] and mode(folder) == before
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)  # it belongs to somebody else
+    other, file = tmp_path / "other", write(tmp_path / "other" / "config.toml", TOML.format("a"))
+    other.chmod(0o755)
+    file.chmod(0o644)
+    monkeypatch.setenv("GA_HOME", str(other))
+    assert paths.ensure_home() == [] and mode(other) == 0o755
+    found = load(other)
+    assert mode(file) == 0o644 and names(found) == ["a"] and found.told == []
+    assert len(found.problems) == 1 and "can be read by others" in found.problems[0]
+
+
+@posix
+def test_a_file_that_cannot_be_made_private_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "config.toml", TOML.format("a"))
+    file.chmod(0o644)
+
+    def refuse(self: Path, mode: int) -> None:
+        raise PermissionError(errno.EROFS, "Read-only file system", str(self))
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    found = load(tmp_path)
+    assert names(found) == ["a"] and "can be read by others" in found.problems[0] and str(file) in found.problems[0]
+
+
+@posix
+def test_a_file_elsewhere_is_changed_or_passed_over(tmp_path: Path) -> None:
+    home, dotfiles, beside = tmp_path / "home", tmp_path / "dotfiles", tmp_path / "checkout"
+    home.mkdir()
+    linked = write(dotfiles / "config.toml", TOML.format("linked"))
+    (home / "config.toml").symlink_to(linked)
+    given, old = (
+        write(tmp_path / "given.toml", TOML.format("given-1234")),
+        write(beside / "mykey.py", PY.format("beside")),
+    )
+    keyless = write(beside / "mykey.json", '{"oai": {"apibase": "http://127.0.0.1:9"}}')
+    files = (linked, given, old, keyless)
+    for file in files:
+        file.chmod(0o644)
+    found = load(home, config_file=given, beside=beside)
+    assert [mode(f) for f in files] == [0o644] * 4 and found.told == []
+    assert sorted(p.split(" ")[0] for p in found.problems) == sorted(map(str, (given, home / "config.toml", old)))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://api.example.com", "http://10.0.0.7:11434/v1", "http://127.0.0.1.evil.test", "http://127.0.0.1@evil.test/v1", "HTTP://x.test",
+     "http://localhost.evil.test", "http://127.999.0.1", "http://[2001:db8::1]/", "http://0.0.0.0:1", "http://127.1:80", "http://2130706433/",
+     "http://user:pass@x.test", "http://127.0.0.1\\@evil.test", "http://evil.test\\.127.0.0.1"],
+)  # fmt: skip
+def test_a_key_goes_unprotected_to_another_machine(tmp_path: Path, address: str) -> None:
+    bad = TOML.format("bad").replace('"https://x.test"', repr(address))
+    write(tmp_path / "config.toml", bad + TOML.format("good"))
+    found = load(tmp_path)
+    assert names(found) == ["good"] and len(found.problems) == 1 and "config.toml:1" in found.problems[0]
+    assert "https" in found.problems[0] and "pass@" not in found.problems[0]
+    with pytest.raises(ConfigError, match="https"):
+        config.model_from({"api_key": "k", "base_url": address}, "native_oai", {})
+    assert load(tmp_path / "none", {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": address}).models == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://127.0.0.1:1234/v1",
+        "http://localhost:11434",
+        "http://[::1]:8080",
+        "http://127.3.2.1",
+        "https://10.0.0.7/v1",
+    ],
+)
+def test_an_address_that_is_safe_is_refused(tmp_path: Path, address: str) -> None:
+    write(
+        tmp_path / "config.toml",
+        TOML.format("a").replace("https://x.test", address) + 'proxy = "http://proxy.test:3128"\n',
+    )
+    found = load(tmp_path)
+    assert names(found) == ["a"] and found.problems == []
+
+
+def test_an_unchecked_certificate_is_not_told(tmp_path: Path) -> None:
+    local = TOML.format("b").replace("https://x.test", "https://127.0.0.1:9")
+    write(tmp_path / "config.toml", TOML.format("a") + "verify = false\n" + local + "verify = false\n")
+    found = load(tmp_path)
+    assert names(found) == ["a", "b"] and len(found.problems) == 1
+    assert "verify" in found.problems[0] and "x.test" in found.problems[0] and "config.toml:1" in found.problems[0]
+
+
+def test_a_key_that_no_model_uses_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # C149
+    write(
+        tmp_path / "config.toml",
+        TOML.format("a").replace("k-a", "used-key-1234") + "[telegram]\ntoken = 'tok-12345678'\n",
+    )
+    write(
+        tmp_path / "mykey.py",
+        "part = 'computed-'\nnative_oai_config = {'apikey': part + 'key-5678'}\nother = {'db_password': 'pass-word-1'}\n",
+    )
+    write(
+        tmp_path / "mykey.json",
+        '{"oai": {"apikey": "js\\"on-key-1234", "proxy": "http://u:proxy-pass@h.test"}, "max_tokens": "not-a-secret"}',
+    )
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:env-pass%2F1@proxy.test:3128")
+    found = load(tmp_path)
+    assert {"used-key-1234", "tok-12345678"} <= found.secrets(), "scripts don't see these in their environment"
+    hidden = found.hidden()
+    assert {
+        "computed-key-5678",
+        "pass-word-1",
+        'js"on-key-1234',
+        "env-pass%2F1",
+        "env-pass/1",
+        "me:env-pass%2F1",
+    } <= hidden
+    assert "me:env-pass%2F1" not in found.secrets(), "the proxy stays in the environment of scripts"
+    assert not {"not-a-secret", "https://x.test", "m", "a", "anthropic"} & hidden
+
+
+def test_a_placeholder_is_hidden_as_if_it_were_a_key(tmp_path: Path) -> None:  # C151
+    write(
+        tmp_path / "mykey.py",
+        "oai_config = {'apikey': '<your key here>', 'token': 'env:SOME_VARIABLE'}\napi_key = 'sk-…'\n",
+    )
+    assert load(tmp_path).hidden() - set(config._resolved.values()) == set()

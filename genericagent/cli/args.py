@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from .. import __version__, paths
-from ..errors import GAError, UsageError
+from ..config import CHOICES
+from ..errors import ConfigError, GAError, UsageError
 from ..safety.term import clean, one_line
 from .log import start_log
 
@@ -55,7 +56,11 @@ def build_parser() -> argparse.ArgumentParser:
     common.add_argument("--max-turns", type=int, metavar="N")
     common.add_argument("--max-cost", type=float, metavar="DOLLARS")
     common.add_argument("--max-time", type=float, metavar="SECONDS")
-    common.add_argument("--sandbox", choices=("off", "auto", "require"), default="off")
+    common.add_argument("--sandbox", choices=CHOICES["sandbox"], help="run commands in a sandbox (default: off here)")
+    common.add_argument("--net", choices=CHOICES["net"], help="the network inside of the sandbox (default: on)")
+    common.add_argument(
+        "--allow", action="append", default=[], metavar="RULE", help="don't ask about this; see docs/SECURITY.md"
+    )
     common.add_argument("--cwd", metavar="DIR", help="the folder to work in")
     common.add_argument("--no-user-tools", action="store_true", help="leave out the tools that need a person")
     common.add_argument("--verbose", action="store_true", help="show the model's text and tool output in full")
@@ -83,7 +88,7 @@ def run_command(argv: Sequence[str]) -> int:
 
 
 def _fail(error: Exception | str, code: int) -> int:
-    sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+    sys.stderr.write(f"error: {clean(' '.join(str(error).split()))}\n")
     return code
 
 
@@ -115,8 +120,6 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
         raise UsageError("--reflect is not in this version yet")
     if (args.bg or args.wait or args.history or args.input is not None) and args.task is None:
         raise UsageError("--input, --history, --wait and --bg go with --task")
-    if args.sandbox == "require":
-        raise UsageError("there is no sandbox in this version yet, and --sandbox require does not run without one")
     for name in ("max_turns", "max_cost", "max_time"):
         value = getattr(args, name)
         if value is not None and not value > 0:
@@ -124,10 +127,25 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
     for name in ("cwd", "resume", "config", "history"):
         if getattr(args, name) == "":
             raise UsageError(f"--{name} is empty")
+    if args.path and args.cwd:
+        raise UsageError("the folder to work in is given twice: PATH and --cwd")
+    if args.allow:
+        _check_rules(args.allow)
     if args.llm_no < 0:
         raise UsageError("--llm_no counts from 0")
     if args.wait is not None and not 0 <= args.wait < 1e9:
         raise UsageError("--wait must be a number of seconds")
+
+
+def _check_rules(rules: Sequence[str]) -> None:
+    from ga import load_tool_schema
+
+    from ..safety.policy import parse_rules
+
+    try:
+        parse_rules(rules, (), (), [tool["function"]["name"] for tool in load_tool_schema()])
+    except ConfigError as error:
+        raise UsageError(f"--allow: {error}") from None
 
 
 def _options(args: argparse.Namespace, label: str) -> Options:
@@ -150,7 +168,15 @@ def _options(args: argparse.Namespace, label: str) -> Options:
         max_time=args.max_time,
         user_tools=not (args.no_user_tools or args.func),
         label=label,
+        origin="chat" if is_chat(args) else "script",
+        sandbox=args.sandbox,
+        net=args.net,
+        allow=tuple(args.allow),
     )
+
+
+def is_chat(args: argparse.Namespace) -> bool:
+    return args.task is None and args.prompt is None and args.func is None
 
 
 def _serve(args: argparse.Namespace, label: str) -> int:
@@ -179,18 +205,18 @@ def _serve(args: argparse.Namespace, label: str) -> int:
 def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
     from agentmain import GenericAgent
 
-    if args.sandbox == "auto":
-        sys.stderr.write("note: there is no sandbox in this version yet; commands run with your own rights\n")
-    one_shot = args.task is not None or args.prompt is not None or args.func is not None
+    one_shot = not is_chat(args)
     if label and one_shot:  # the chat says it on its first screen
         sys.stderr.write(f"{label}\n")
     agent = GenericAgent(_options(args, label))
-    start_log(paths.logs(), agent.config.secrets)
+    start_log(paths.logs(), lambda text: agent.redact(text), agent.told)
     if args.llm_no:
         if args.llm_no >= len(agent.config.models) > 0:
             raise UsageError(f"there is no model {args.llm_no}: {len(agent.config.models)} are configured")
         agent.next_llm(args.llm_no)
     agent.verbose = args.verbose or not one_shot
+    if note := agent.containment().note:  # raises where no sandbox is there although one is required
+        sys.stderr.write(f"note: {note}\n")
     if one_shot and agent.config.models:  # without any the error says it
         sys.stderr.writelines(f"warning: {one_line(problem, 300)}\n" for problem in agent.problems)
     if args.again or args.resume:
@@ -209,4 +235,10 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         if not found:
             sys.stderr.write("no sessions\n")
         return 0
+    if name == "doctor" and rest:
+        raise UsageError("`doctor` takes no arguments")
+    if name == "doctor":
+        from .doctor import run_doctor
+
+        return run_doctor()
     raise UsageError(f"`{name}` is not in this version yet" + (f" (a folder? write .{os.sep}{name})"))

@@ -18,12 +18,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, TextIO
 
 from .. import paths, prompts
+from ..safety.asking import Answer, Scope
 from ..safety.term import clean, one_line
 from . import commands
 from .render import Painter, Piece, View
@@ -52,10 +53,18 @@ def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
     return Chat(agent, out, texts).run()
 
 
-def _python() -> str:
-    """How to call this Python from here: a venv in the current folder by its path, any other as python."""
-    python, here = Path(sys.executable), Path.cwd()
-    return str(python.relative_to(here)) if python.is_relative_to(here) else "python"
+def _this_program() -> str:
+    """How to call this program again from here."""
+    import shlex
+    import shutil
+
+    if Path(sys.argv[0]).stem == "ga":
+        return "ga"
+    python, program, here = Path(sys.executable), paths.program(), Path.cwd()
+    called = str(python.relative_to(here)) if python.is_relative_to(here) else str(python)
+    if shutil.which("python") == str(python):
+        called = "python"
+    return f"{shlex.quote(called)} {shlex.quote(str(program.relative_to(here) if program.is_relative_to(here) else program))}"
 
 
 def is_terminal(stream: Any) -> bool:
@@ -70,6 +79,7 @@ class Chat:
 
     def __init__(self, agent: Any, out: TextIO, texts: dict[str, str]) -> None:
         self.agent, self.out, self.texts = agent, out, texts
+        agent.can_ask = True
         plain = os.environ.get("TERM") in ("dumb", "unknown")
         colour = not plain and not os.environ.get("NO_COLOR")
         self.painter = Painter(rich=not plain, colour=colour)
@@ -98,8 +108,8 @@ class Chat:
                 signal.signal(number, handler or signal.SIG_DFL)
         if self.agent.session_id:
             with contextlib.suppress(OSError):  # the terminal may be gone, or the folder
-                name = "ga" if Path(sys.argv[0]).stem == "ga" else f"{_python()} agentmain.py"
-                self.say("resume_with", command=f"{name} --resume {self.agent.session_id}")
+                command = f"{_this_program()} --resume {self.agent.session_id}"
+                self.show([Piece("plain", self.texts["resume_with"].format(command=command))])
         return code
 
     def _signalled(self, number: int, frame: Any) -> None:
@@ -115,7 +125,9 @@ class Chat:
         for thread in (worker, self._follower):  # the end of a stopped task is worth seeing
             if thread:
                 thread.join(5)
-        kill_background()
+        if ended := kill_background():
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self.say("plain", text=prompts.say("ended_at_exit", titles=", ".join(map(one_line, ended.values()))))
         self.agent.release()
 
     def submit(self, text: str) -> None:
@@ -128,6 +140,8 @@ class Chat:
         try:
             if commands.run(self, text):
                 return None
+            if self.view.asking:
+                return self._decide(text)
             with self._lock:
                 if not self.running:
                     return self._send(text)
@@ -136,6 +150,22 @@ class Chat:
         except Exception as error:  # a bug ends this line, not the conversation
             logging.getLogger(__name__).exception("cannot handle a line")
             self.error("plain", text=one_line(f"{type(error).__name__}: {error}", 500))
+
+    def _decide(self, text: str) -> None:
+        """The answer to a question of permission. What is neither yes nor "session" is a no, told to the model."""
+        word = text.lower().rstrip(".!。！")
+        if word in self.texts["may_whole"].split():
+            return self.show(self.view.ask(self.view.whole))
+        asked, self.view.asking = self.view.asking, ""
+        scopes: dict[str, Scope] = dict.fromkeys(self.texts["may_once"].split(), "once")
+        scopes |= dict.fromkeys(self.texts["may_session"].split(), "session")
+        plain_no = word in self.texts["may_no"].split()
+        answer = Answer(scopes.get(word, "no"), "" if plain_no or word in scopes else text)
+        if not self.agent.answer(asked, answer):
+            self.say("may_late")
+        elif not self.face.echoes:
+            self.say(f"may_said_{answer.scope}")
+        return None
 
     def interrupt(self, cleared: bool = False) -> None:
         """Ctrl-C: it has cleared text, or else stops the run, or else asks before it quits."""
@@ -175,6 +205,8 @@ class Chat:
         self._choices = []
 
     def show(self, pieces: Iterable[Piece]) -> None:
+        hide = getattr(self.agent, "redact", str)  # an agent without a model has no keys
+        pieces = [p._replace(text=hide(p.text), note=hide(p.note)) for p in pieces]
         with self._lock:
             text = self.painter.paint(pieces, self.face.width())
         self.face.write(text)
@@ -354,7 +386,7 @@ class Screen:
         if hasattr(output, "enable_cpr"):
             output.enable_cpr = False  # late answers of a slow terminal would be typed into the message
         self._session: PromptSession[str] = PromptSession(
-            self._message, multiline=True, prompt_continuation="  ", history=_history(),
+            self._message, multiline=True, prompt_continuation="  ", history=_history(lambda text: getattr(chat.agent, "redact", str)(text)),
             key_bindings=self._keys(), enable_suspend=True, enable_open_in_editor=True, output=output,
         )  # fmt: skip
         self._app = self._session.app
@@ -513,14 +545,14 @@ def _fold(text: str, width: int, rows: int) -> list[str]:
     return folded[-rows:]
 
 
-def _history() -> Any:
-    """Messages of all chats in one private file; without a place to write, in memory only."""
+def _history(hide: Callable[[str], str]) -> Any:
+    """Messages of all chats in one private file, without keys; without a place to write, in memory only."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class Kept(FileHistory):
         def store_string(self, string: str) -> None:
             try:
-                super().store_string(string)
+                super().store_string(hide(string))
             except OSError as error:
                 logging.getLogger(__name__).warning("chat history not written: %s", error)
 

@@ -135,6 +135,28 @@ def resume(chat: Chat, args: str) -> None:
     return chat.say("resumed", about=one_line(str(about), 200))
 
 
+@command(usage="[keep|end n]")
+def jobs(chat: Chat, args: str) -> None:
+    """what runs in the background; keep or end one"""
+    from ..tools import jobs
+
+    listed = list(jobs.background().items())
+    if args:
+        verb, _, number = args.partition(" ")
+        if verb not in ("keep", "end") or not number.isdecimal() or not 1 <= int(number) <= len(listed):
+            return chat.error("no_job" if number.isdecimal() else "jobs_usage", n=one_line(number))
+        group, title = listed[int(number) - 1]
+        if verb == "end":
+            jobs.kill_background([group])
+            return chat.say("job_ended", title=one_line(title))
+        jobs.keep(group)
+    lines = [
+        chat.texts["job"].format(n=n, title=one_line(title), kept=chat.texts["job_kept"] if jobs.is_kept(group) else "")
+        for n, (group, title) in enumerate(listed, 1)
+    ]
+    return chat.say("plain", text="\n".join(lines) or chat.texts["no_jobs"])
+
+
 @command()
 def verbose(chat: Chat, args: str) -> None:
     """show all output and thinking, or only the heads"""

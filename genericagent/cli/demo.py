@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..prompts import language, say
+from ..safety.listener import new_token
 from ..scripted import DEMO_MODEL, ScriptedServer, demo_script
 
 
 @contextlib.contextmanager
 def scripted_model() -> Iterator[tuple[str, str]]:
     """Serve the demo's script. Yields (what the first screen says about it, a configuration file that names it)."""
+    token = new_token()
     with (
-        ScriptedServer(demo_script(language())) as server,
-        only_model(DEMO_MODEL, "anthropic", server.url, "no-key-needed") as file,
+        ScriptedServer(demo_script(language()), token=token) as server,
+        only_model(DEMO_MODEL, "anthropic", server.url, token) as file,
     ):
         yield say("demo_label"), file
 
@@ -30,5 +32,6 @@ def only_model(model: str, api: str, base_url: str, api_key: str = "") -> Iterat
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if value]
     with tempfile.TemporaryDirectory(prefix="ga-model-") as folder:
         file = Path(folder) / "config.toml"
+        file.touch(mode=0o600)
         file.write_text("\n".join(["[[llm]]", *lines, ""]), encoding="utf-8")
         yield str(file)

@@ -1,41 +1,66 @@
-"""The program's diary in $GA_HOME/logs: model calls, retries, bugs with their traceback. Never a configured key."""
+"""The program's diary in $GA_HOME/logs: model calls, retries, bugs with their traceback. Never a configured key, and
+none on stderr either."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
+
+from ..safety.term import clean
 
 LARGEST = 2 << 20  # bytes; a larger one is set aside at the next start, one old one is kept
 
 
-def start_log(folder: Path, secrets: Callable[[], Collection[str]]) -> None:
-    """Write the log of "genericagent" into `folder`/ga.log from now on; `secrets()` are the values to leave out."""
+def start_log(folder: Path, redact: Callable[[str], str], lines: Iterable[str] = ()) -> None:
+    """Write the log of "genericagent" into `folder`/ga.log from now on, `lines` first, and mask stderr: `redact` takes
+    the keys out."""
     file = folder / "ga.log"
     logger = logging.getLogger("genericagent")
+    if sys.stderr is not None:
+        sys.stderr = MaskedStream(getattr(sys.stderr, "unmasked", sys.stderr), redact)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if file.exists() and file.stat().st_size > LARGEST:
             file.replace(folder / "ga.log.1")
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-        handler = logging.FileHandler(file, encoding="utf-8", delay=True)
+        handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace", delay=True)
     except OSError as error:
         logger.warning("no log: %s", error)  # a task matters more than its log
         return
-    handler.setFormatter(_Masked("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", secrets))
+    handler.setFormatter(_Masked("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", redact))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    for line in lines:
+        logger.info("%s", line)
+
+
+class MaskedStream:
+    """A text stream that shows no key, and a terminal no control codes: errors, tracebacks, what a plugin prints."""
+
+    def __init__(self, stream: Any, redact: Callable[[str], str]) -> None:
+        self.unmasked, self._redact = stream, redact
+
+    def write(self, text: str) -> int:
+        shown = self._redact(text)
+        self.unmasked.write(clean(shown) if self.unmasked.isatty() else shown)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unmasked, name)
 
 
 class _Masked(logging.Formatter):
-    def __init__(self, form: str, secrets: Callable[[], Collection[str]]) -> None:
+    def __init__(self, form: str, redact: Callable[[str], str]) -> None:
         super().__init__(form)
-        self._secrets = secrets
+        self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        for secret in self._secrets():
-            text = text.replace(secret, "[a key]")
-        return text
+        return self._redact(super().format(record))

@@ -28,7 +28,7 @@ def run_prompt(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
     if args.output_format == "json":
         sys.stdout.write(json.dumps(outcome(end), ensure_ascii=False) + "\n")
     elif args.output_format == "text":
-        question = end["question"]
+        question = None if end["error"] else end["question"]  # a denial is told as the error that it is
         if end["answer"]:
             sys.stdout.write(_shown(end["answer"]) + "\n")
         if question:
@@ -82,7 +82,7 @@ def run_func(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
         raise UsageError(f"{source} is empty")
     end = run_one(make_agent(), text, None)
     parts = [end["done"].strip(), end["error"] and f"error: {end['error']}", ROUND_END]
-    atomic.write_text(Path(f"{source}.out.txt"), "\n\n".join(p for p in parts if p) + "\n")
+    atomic.write_own(Path(f"{source}.out.txt"), "\n\n".join(p for p in parts if p) + "\n")
     if end["error"]:
         sys.stderr.write(f"error: {end['error']}\n")
     return exit_code(end)

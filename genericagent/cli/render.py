@@ -44,11 +44,11 @@ _WORD = re.compile(rf"\s*(?:[{_OPENING}]*[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_
 _FORMS = {
     "title": ("1", ""), "plain": ("", ""), "user": ("1;36", "❯ "), "turn": ("2", "── "), "fence": ("2", ""),
     "dim": ("2", ""), "summary": ("2;3", "▸ "), "tool": ("36", "● "), "output": ("2", "  "), "ok": ("32", "✓ "),
-    "fail": ("31", "✗ "), "notice": ("33", ""), "error": ("31", ""), "question": ("1", ""), "md": ("", ""),
+    "asked": ("33", ""), "fail": ("31", "✗ "), "notice": ("33", ""), "error": ("31", ""), "question": ("1", ""), "md": ("", ""),
     "code": ("", ""),
 }  # fmt: skip
-_LOOSE = {"md", "fence", "turn", "question", "user"}  # kinds with an empty line before them
-_TIGHT = {("fence", "code"), ("code", "code"), ("code", "fence"), ("question", "question")}
+_LOOSE = {"md", "fence", "turn", "question", "asked", "user"}  # kinds with an empty line before them
+_TIGHT = {("fence", "code"), ("code", "code"), ("code", "fence"), ("question", "question"), ("asked", "asked")}
 
 
 class Piece(NamedTuple):
@@ -265,10 +265,12 @@ class View:
         self._tool: ToolOutput | None = None
         self._expect_header = self._over = False
         self._said = ""  # the newest paragraph of the model
+        self.asking = self.whole = ""  # the id of a question of permission that waits for its answer; all of it
         self._since = self._clock()
         self._until = 0.0  # when the next try begins
 
     def feed(self, item: Mapping[str, Any]) -> list[Piece]:
+        self.asking = ""  # a task that asks is silent until it is answered or stopped
         if event := item.get("event"):
             return [*self._text(self._strip.flush()), *self._event(event, item.get("turn", 0))]
         if "done" in item:
@@ -283,6 +285,8 @@ class View:
             return "", ""
         if (left := self._until - self._clock()) > 0:
             return self.texts["retrying"].format(seconds=int(left) + 1), ""
+        if self.asking:
+            return self.texts["may_waiting"], ""
         tool, reader = self._tool, self._reader  # the other thread may replace them
         if tool:
             about = f"{tool.line.text} {one_line(tool.line.note, 40)}".rstrip()
@@ -295,6 +299,10 @@ class View:
         if tail and not self._expect_header:
             return "", tail
         return self.texts["waiting"].format(seconds=seconds), ""
+
+    def ask(self, question: str) -> list[Piece]:
+        """A question of permission, and how to answer it."""
+        return [*(Piece("asked", line) for line in question.split("\n")), Piece("dim", self.texts["may_choices"])]
 
     def _text(self, text: str) -> list[Piece]:
         if self._tool:
@@ -323,6 +331,11 @@ class View:
             return pieces
         if kind == "tool_done" and self._tool:
             return self._tool_done(self._tool, bool(event.get("ok")), clean(str(event.get("result") or "")))
+        if kind == "ask":
+            self.asking, self.whole = str(event.get("id")), clean(str(event.get("whole")))
+            return self.ask(clean(str(event.get("question"))))
+        if kind == "notice":
+            return [Piece("notice", one_line(str(event.get("text")), 500))]
         if kind == "retry":
             self._until = self._clock() + float(event.get("seconds") or 0)
             return [Piece("notice", one_line(str(event.get("text")), 300))]
@@ -430,10 +443,26 @@ class Painter:
             except Exception:  # a fault in the renderer costs the colours, not the text
                 logging.getLogger(__name__).exception("cannot render a piece of %d characters", len(piece.text))
         colour, mark = _FORMS[piece.kind]
+        if piece.kind in ("asked", "dim", "notice"):  # sentences of ours; what is to be copied is left to the terminal
+            piece = piece._replace(
+                text="\n".join(_at_words(line, width - len(mark)) for line in piece.text.split("\n"))
+            )
         text = mark + (piece.text.replace("\n", "\n" + " " * len(mark)) if mark else piece.text)
         if piece.note and piece.kind != "code":
             text += f"  {piece.note}"
         return f"\x1b[{colour}m{text}\x1b[0m\n" if colour and self._colour else text + "\n"
+
+
+def _at_words(line: str, width: int) -> str:
+    """A long line broken between words, deeper lines under its indentation; code (behind a bar) stays as it is."""
+    import textwrap
+
+    if len(line) < width or "│" in line:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    return "\n".join(
+        textwrap.wrap(line, max(width, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def _rich(piece: Piece, width: int, colour: bool) -> str:

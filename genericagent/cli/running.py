@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from queue import Empty
 from typing import TYPE_CHECKING, Any
+
+from ..prompts import say
+from ..safety.term import one_line
 
 if TYPE_CHECKING:
     from agentmain import GenericAgent
@@ -35,6 +39,7 @@ def outcome(end: dict[str, Any]) -> dict[str, Any]:
         "cost": end["cost"],
         "session": end["session"],
         "files_changed": end.get("files_changed", {}),
+        "denied": end.get("denied", []),
         "error": end["error"],
     }
 
@@ -56,15 +61,18 @@ def working(agent: GenericAgent) -> Iterator[None]:
     finally:
         agent.close()
         thread.join(timeout=5)
-        kill_background()
+        if ended := kill_background():
+            sys.stderr.write(f"note: {say('ended_at_exit', titles=', '.join(map(one_line, ended.values())))}\n")
         agent.release()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def items(agent: GenericAgent, text: str, every_tick: Callable[[], None] | None = None) -> Iterator[dict[str, Any]]:
+def items(
+    agent: GenericAgent, text: str, every_tick: Callable[[], None] | None = None, source: str = "user"
+) -> Iterator[dict[str, Any]]:
     """Queue a task and yield its display items up to the last; `every_tick` is called a few times a second."""
-    queue = agent.put_task(text)
+    queue = agent.put_task(text, source)
     looked = time.monotonic()
     while True:
         try:

@@ -13,6 +13,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,7 @@ _CLEARED = ("result.json", "reply.txt", "_stop", "_intervene")
 
 def run_task_mode(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
     """Run the task and its replies; the exit code is that of the last round."""
-    folder = _folder(args.task)
-    ensure_home()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _made(args.task)
     lock = _locked(folder, args.task)
     try:
         return _rounds(args, folder, make_agent)
@@ -76,8 +75,17 @@ def _could_not_start(folder: Path, error: GAError) -> None:
         "status": "failed", "result": "LLM_FAILED", "answer": "", "question": None, "turns": 0, "usage": {}, "cost": None,
         "session": "", "files_changed": {}, "error": str(error),
     }  # fmt: skip
-    atomic.write_text(folder / "output.txt", f"[failed] {error}\n\n{ROUND_END}\n")
-    atomic.write_text(folder / "result.json", json.dumps(record, indent=1) + "\n")
+    atomic.write_own(folder / "output.txt", f"[failed] {error}\n\n{ROUND_END}\n")
+    atomic.write_own(folder / "result.json", json.dumps(record, indent=1) + "\n")
+
+
+def _made(name: str) -> Path:
+    folder = _folder(name)
+    ensure_home()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link: a task has a folder of its own")
+    return folder
 
 
 def _folder(name: str) -> Path:
@@ -96,14 +104,21 @@ def _request(args: Namespace, folder: Path, keep: bool = True) -> str:
     if args.input is not None:
         text = str(args.input)
         if text.strip() and keep:
-            atomic.write_text(source, text)
+            atomic.write_own(source, text)
     elif source.is_file():
-        text = source.read_text(encoding="utf-8-sig", errors="replace")
+        text = _own(source).decode("utf-8-sig", "replace")
     else:
         raise UsageError(f"nothing to do: give --input TEXT or write {source}")
     if not text.strip():
         raise UsageError("the request is empty")
     return text
+
+
+def _own(file: Path) -> bytes:
+    try:
+        return atomic.read_own(file)
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror or error}") from None
 
 
 def _clear(folder: Path) -> None:
@@ -118,7 +133,7 @@ def _seed(agent: GenericAgent, given: str | None, folder: Path) -> None:
     if not given and not file.is_file():
         return
     try:
-        messages = json.loads(file.read_text(encoding="utf-8-sig"))
+        messages = json.loads((file.read_bytes() if given else atomic.read_own(file)).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"the history in {file} cannot be read: {error}") from None
     if not isinstance(messages, list):
@@ -136,20 +151,21 @@ def _round(agent: GenericAgent, text: str, folder: Path, number: int) -> dict[st
 
     name = f"output{number or ''}.txt"
     last: dict[str, Any] = {}
-    with (folder / name).open("w", encoding="utf-8", errors="replace", newline="\n") as out:
-        for item in items(agent, text, look):
+    with TextIOWrapper(atomic.open_own(folder / name), "utf-8", "replace", newline="\n") as out:
+        # a script can write reply.txt too: its text gives no orders to the program and makes no host known
+        for item in items(agent, text, look, "file" if number else "user"):
             if item.get("next"):
                 out.write(item["next"])
                 out.flush()
             last = item
-        if last["status"] == "needs_input":
+        if last["status"] == "needs_input" and not last["error"]:
             question = last["question"]
             out.write("\n" + "\n".join([question["question"], *(f"- {c}" for c in question["candidates"])]) + "\n")
         if last["error"]:
             out.write(f"\n[{last['status']}] {last['error']}\n")
         if last.get("files_changed"):
             out.write("\n" + "\n".join(f"{how}: {path}" for path, how in last["files_changed"].items()) + "\n")
-        atomic.write_text(folder / "result.json", json.dumps(outcome(last), indent=1) + "\n")
+        atomic.write_own(folder / "result.json", json.dumps(outcome(last), indent=1) + "\n")
         out.write(f"\n{ROUND_END}\n")
     if last["error"]:
         sys.stderr.write(f"error: {last['error']}\n")
@@ -186,15 +202,15 @@ def _check_model(args: Namespace) -> None:
 
 def detach(args: Namespace, argv: Sequence[str]) -> int:
     """`--bg`: start the same command in a session of its own, print its PID. What is wrong is said here, at once."""
-    folder = _folder(args.task)
-    ensure_home()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _made(args.task)
     _request(args, folder, keep=False)
     _check_model(args)
     again = [a for a in argv if a != "--bg"]
     if args.wait is None:
         again = ["--wait", str(BG_WAIT), *again]
-    with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
+    for name in ("stdout.log", "stderr.log"):
+        (folder / name).touch(mode=0o600)
+    with atomic.open_own(folder / "stdout.log", True) as out, atomic.open_own(folder / "stderr.log", True) as err:
         child = subprocess.Popen(
             [sys.executable, str(program()), *again],
             stdin=subprocess.DEVNULL,

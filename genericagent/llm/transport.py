@@ -231,7 +231,8 @@ def get_json(url: str, timeout: float) -> Any:
     with requests.Session() as session:
         session.trust_env = False
         try:
-            return session.get(url, timeout=timeout, headers={"User-Agent": USER_AGENT}).json()
+            heads = {"User-Agent": USER_AGENT}
+            return session.get(url, timeout=timeout, headers=heads, allow_redirects=False).json()
         except (requests.RequestException, ValueError):
             return None
 

@@ -74,6 +74,15 @@ def clean(text: str) -> str:
     return stripper.feed(text) + stripper.flush()
 
 
+def visible(text: str) -> str:
+    """The text with every character that a terminal would act on, or that cannot be seen, shown as a sign of its own."""
+    shown = {
+        **_SHOWN,
+        **{c: f"[U+{c:04X}]" for c in (*range(0x7F, 0xA0), 0x2028, 0x2029, 0xAD, *range(0x200B, 0x2010))},
+    }
+    return text.translate({**shown, **{c: chr(0x2400 + c) for c in range(0x20) if c not in (0x09, 0x0A)}})
+
+
 def one_line(text: str, limit: int = 80) -> str:
     """A name or hint for one line: cleaned, white space collapsed, at most `limit` characters."""
     # Cut first, so that a megabyte costs nothing; what is cut off could not have been shown anyway.

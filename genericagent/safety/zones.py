@@ -5,6 +5,7 @@ Pure: takes real (resolved) paths. Names are compared without case, since many d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Literal
 
 Zone = Literal["workspace", "temp", "memory", "protected", "outside"]
 
+# What of a git directory makes git run something; commondir and gitdir say where the rest is: gitrepository-layout(5).
+GIT = ("hooks", "config", "config.worktree", "commondir", "gitdir")
 # What runs later by itself, wherever it lies: hooks, shell start files, autostart.
 PROTECTED = (
-    ".git/hooks", ".git/config", ".git/config.worktree", ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout",
+    ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir", ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout",
     ".bash_aliases", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc",
     ".login", ".inputrc", ".gitconfig", ".xprofile", ".xinitrc", ".xsessionrc", ".vimrc", ".config/git/config",
     ".config/fish", ".config/autostart", ".config/systemd", ".config/nvim", "Library/LaunchAgents",
@@ -27,9 +30,23 @@ SECRET = (
     ".local/share/keyrings", ".local/share/kwalletd", ".cargo/credentials.toml", ".terraform.d/credentials.tfrc.json",
     ".bash_history", ".zsh_history", ".python_history", ".thunderbird", "Library/Keychains", "Library/Cookies",
     "Library/Application Support/Google/Chrome", "Library/Application Support/Firefox", ".claude.json", ".codex/auth.json",
+    ".claude/.credentials.json", ".gemini", ".Xauthority", ".ICEauthority", ".vault-token", ".oci", ".s3cfg", ".boto", ".databrickscfg", ".m2/settings.xml",
+    ".gem/credentials", ".config/containers/auth.json", ".config/github-copilot", ".config/sops", ".config/age", ".config/doctl", ".config/Bitwarden",
+    ".config/1Password", ".config/Signal", ".config/vivaldi", ".config/opera", ".cache/huggingface/token", "snap/firefox", "snap/chromium", ".var/app",
+    ".local/share/TelegramDesktop", ".local/share/fish/fish_history", ".psql_history", ".mysql_history", ".node_repl_history",
 )  # fmt: skip
+SYSTEM_SECRET = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/ssl/private", "/etc/krb5.keytab")
 # Below $GA_HOME.
 OWN_SECRET = ("config.toml", "mykey.py", "mykey.json", "sessions", "logs", "spend", "chat_history", "bridge_token")
+# What steers a task, in its folder below temp; also output.txt and those of later rounds.
+OWN_STEERING = ("_intervene", "_keyinfo", "_stop", "reply.txt", "_history.json", "input.txt", "result.json", ".lock")
+_GIT_PART = re.compile(rf"/\.git/(?:modules/.+/|worktrees/[^/]+/)?(?:{'|'.join(map(re.escape, GIT))})/")
+_STEERING = re.compile(rf"/[^/]+/(?:{'|'.join(map(re.escape, OWN_STEERING))}|output[0-9]*\.txt)")
+# Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt)
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 
 @dataclass(frozen=True)
@@ -46,36 +63,49 @@ class Zones:
 
     def of(self, path: Path) -> Zone:
         """The zone of a real path. Of $GA_HOME only temp and memory are ever written, also when it is the workspace."""
-        if _below(path, self.home / "memory"):
-            return "memory"
-        if self._protected(path) or (_below(path, self.home) and not _below(path, self.home / "temp")):
+        if self.protected(path):
             return "protected"
-        if _below(path, self.workspace):
-            return "workspace"
-        return "temp" if _below(path, self.home / "temp") else "outside"
+        if path.is_relative_to(self.home / "memory"):
+            return "memory"
+        if path.is_relative_to(self.home / "temp"):
+            return "workspace" if path.is_relative_to(self.workspace) else "temp"
+        if _below(path, self.home):
+            return "protected"
+        return "workspace" if path.is_relative_to(self.workspace) else "outside"
 
     def hidden(self, path: Path) -> bool:
         """Whether a confined task must not read it: keys, credentials, other conversations."""
         if _below(path, self.home) and _named(path, self.home, OWN_SECRET):
             return True
-        if _below(path, Path("/proc")) and path.name in ("environ", "mem", "maps", "kcore", "cmdline"):
+        if _below(path, Path("/proc")) and path.name in ("environ", "mem", "maps", "smaps", "auxv", "kcore", "cmdline"):
+            return True
+        if str(path) in SYSTEM_SECRET or any(str(path).startswith(f"{name}/") for name in SYSTEM_SECRET):
             return True
         return _below(path, self.user) and _named(path, self.user, SECRET)
 
-    def _protected(self, path: Path) -> bool:
-        parts = "/".join(part.lower() for part in path.parts)
-        return any(f"/{name.lower()}/" in f"{parts}/" for name in PROTECTED)
+    def protected(self, path: Path) -> bool:
+        """Whether it has, or is below, a name that runs later by itself; or it steers a task."""
+        parts = "/".join(_folded(part) for part in path.parts) + "/"
+        temp = _folded(str(self.home / "temp"))
+        steers = path.is_relative_to(self.home / "temp") and _STEERING.fullmatch(_folded(str(path))[len(temp) :])
+        return bool(steers or _GIT_PART.search(parts)) or any(f"/{name.lower()}/" in parts for name in PROTECTED)
 
     def existing_secrets(self) -> Iterator[Path]:
         """Those that are there, to be hidden one by one."""
-        yield from (p for name in SECRET if (p := self.user / name).exists())
+        places = [*(self.user / name for name in SECRET), *map(Path, SYSTEM_SECRET)]
+        yield from (path for path in places if path.exists())
 
 
 def _below(path: Path, folder: Path) -> bool:
-    """Whether it is the folder or in it; without case where that could be the same."""
-    return path.is_relative_to(folder) or Path(str(path).lower()).is_relative_to(str(folder).lower())
+    """Whether it is the folder or in it, also when it is only so without case: for what is denied, never for leave."""
+    return path.is_relative_to(folder) or Path(_folded(str(path))).is_relative_to(_folded(str(folder)))
+
+
+def _folded(name: str) -> str:
+    """As disks without case compare: folded, and without the characters that nobody sees (HFS+, ext4 casefold)."""
+    return name.lower() if name.isascii() else _UNSEEN.sub("", name.casefold())
 
 
 def _named(path: Path, folder: Path, names: tuple[str, ...]) -> bool:
-    rest = "/".join(part.lower() for part in path.parts[len(folder.parts) :])
+    rest = "/".join(_folded(part) for part in path.parts[len(folder.parts) :])
     return any(rest == name.lower() or rest.startswith(f"{name.lower()}/") for name in names)

@@ -17,13 +17,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from ..safety import listener
 from .render import Kind, Piece, dump, kind_of, render
 from .reply import Reply, Script
 from .strict import violations
 
 _log = logging.getLogger(__name__)
 _READ = 65536
-_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 429: "Too Many Requests"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    429: "Too Many Requests",
+}
 
 
 class _Gone(Exception):
@@ -64,11 +72,13 @@ class ScriptedServer:
     faults    what was wrong with requests in strict mode, and exceptions of a script function: each was answered by
               a 400 with that text
     strict    answer 400 to what the real APIs refuse
+    token     answer only to who has it as the API key (see safety/listener.py); empty: to everybody, for tests
     """
 
-    def __init__(self, replies: Script = (), host: str = "127.0.0.1", port: int = 0, *, strict: bool = False) -> None:
+    def __init__(self, replies: Script = (), port: int = 0, *, strict: bool = False, token: str = "") -> None:
         self.replies = replies
         self.strict = strict
+        self.token = token
         self.requests: list[Recorded] = []
         self.strays: list[str] = []
         self.faults: list[str] = []
@@ -78,7 +88,7 @@ class ScriptedServer:
         self._last_sent: float | None = None
         self._open: dict[socket.socket, threading.Thread] = {}
         self._count = 0
-        self._listener = socket.create_server((host, port), backlog=64)
+        self._listener = listener.loopback_socket(port)
         self.host, self.port = self._listener.getsockname()[:2]
         self._acceptor = threading.Thread(target=self._accept, name="scripted-model", daemon=True)
         self._acceptor.start()
@@ -129,14 +139,21 @@ class ScriptedServer:
         try:
             reader = _Reader(conn)
             while not self._stop.is_set():
-                method, path, headers, raw, arrived = reader.request()
+                method, path, pairs, arrived = reader.head()
+                why = self.token and listener.refusal(pairs, port=self.port, token=self.token)
+                if why:
+                    self._refuse(conn, why)
+                    return
+                headers = dict(pairs)
+                raw = reader.body(headers)
+                stays = headers.get("connection", "").lower() != "close"
                 kind = kind_of(path)
                 if method != "POST" or kind is None:
                     self._stray(conn, method, path)
-                    continue
-                request = self._record(path, headers, raw, arrived, number)
-                reply = self._choose(kind, request)
-                if not self._answer(conn, kind, reply, request) or headers.get("connection", "").lower() == "close":
+                else:
+                    request = self._record(path, headers, raw, arrived, number)
+                    stays &= self._answer(conn, kind, self._choose(kind, request), request)
+                if not stays:
                     return
         except (OSError, _Gone) as error:
             _log.debug("connection %d of the scripted model ended: %s", number, error)
@@ -197,6 +214,12 @@ class ScriptedServer:
             for signature, text in signed.items()
             if self._signed.get(signature, text) != text
         ]
+
+    def _refuse(self, conn: socket.socket, why: str) -> None:
+        """Before the body is read: whoever this is doesn't get to fill our memory."""
+        body = dump({"error": why})
+        reply = Reply(status=listener.status(why))
+        conn.sendall(_head(reply, {"Content-Length": str(len(body)), "Connection": "close"}) + body)
 
     def _stray(self, conn: socket.socket, method: str, path: str) -> None:
         with self._lock:
@@ -313,30 +336,34 @@ class _Reader:
         self._conn = conn
         self._held = b""
 
-    def request(self) -> tuple[str, str, dict[str, str], bytes, float]:
-        """(method, path, headers, body, time of its first bytes)."""
+    def head(self) -> tuple[str, str, list[tuple[str, str]], float]:
+        """(method, path, headers with lower-case names, time of its first bytes)."""
         if not self._held:
             self._more()
         arrived = time.monotonic()
         while (end := self._held.find(b"\r\n\r\n")) < 0:
+            if len(self._held) > _READ:
+                raise _Gone("with a head without an end")
             self._more()
         head, self._held = self._held[:end].decode("latin-1"), self._held[end + 4 :]
         first, *lines = head.split("\r\n")
         method, path, *_ = [*first.split(" "), "", ""]
-        headers = {}
-        for line in lines:
-            name, _, value = line.partition(":")
-            headers[name.strip().lower()] = value.strip()
-        length = int(headers.get("content-length") or 0)
+        split = (line.partition(":") for line in lines)
+        return method, path, [(name.lower(), value.strip()) for name, _, value in split], arrived
+
+    def body(self, headers: Mapping[str, str]) -> bytes:
+        length = headers.get("content-length") or "0"
+        if not (length.isascii() and length.isdigit() and len(length) < 16):
+            raise _Gone("with a body of no length")
         pieces, have = [self._held], len(self._held)
-        while have < length:
+        while have < int(length):
             pieces.append(self._conn.recv(_READ))
             have += len(pieces[-1])
             if not pieces[-1]:
                 raise _Gone("inside a request")
         data = b"".join(pieces)
-        body, self._held = data[:length], data[length:]
-        return method, path, headers, body, arrived
+        body, self._held = data[: int(length)], data[int(length) :]
+        return body
 
     def _more(self) -> None:
         data = self._conn.recv(_READ)

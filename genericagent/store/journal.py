@@ -10,6 +10,7 @@ A line is `{"crc":"<crc32 of the record's bytes, 8 hex digits>","rec":{…}}`. T
     line      {"text"}                                a line of the working memory
     note      {"key_info"}                            the notepad
     task      {"event": "start"|"end", …}
+    taint     {"source"}                              text from outside came into the conversation
     clear     {}                                      the history was emptied
 """
 
@@ -19,7 +20,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import stat
 import threading
 import time
@@ -53,11 +53,12 @@ _HEAD = len('{"crc":"00000000","rec":')
 _BEGIN = re.compile(rb'\{"crc":"')  # never inside a record's text: there the quotes are escaped
 _OPEN = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _HEADER_BYTES = 65536  # the header and the first request are looked for in this much of a file
+_SEARCHED = 1 << 26  # bytes; in a file up to this size a lost header is made good
 
 
-def new_id(now: float, rng: Callable[[int], str] = secrets.token_hex) -> str:
+def new_id(now: float, rng: Callable[[int], bytes] = os.urandom) -> str:
     """An id that sorts by time: YYYYMMDD-HHMMSS-xxxxxx."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{rng(3)}"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{rng(3).hex()}"
 
 
 def encode(record: dict[str, Any]) -> bytes:
@@ -79,7 +80,8 @@ def decode(line: bytes) -> tuple[dict[str, Any], bool] | None:
 @dataclass(eq=False)
 class Loaded:
     """What a file holds: its records, how many lines were skipped as unreadable, how many were edited. Behind
-    `good_end` (bytes) nothing is readable; `unended`: the last record lacks its line break."""
+    `good_end` (bytes) nothing is readable; `unended`: the last record lacks its line break. `header`: the version
+    header, an empty one where damage took it from records that are ours by their checksum, None: no session."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
     damaged: int = 0
@@ -87,6 +89,7 @@ class Loaded:
     good_end: int = 0
     size: int = 0
     unended: bool = False
+    header: dict[str, Any] | None = None
 
 
 def read(path: Path) -> Loaded:
@@ -95,31 +98,38 @@ def read(path: Path) -> Loaded:
         if not stat.S_ISREG(path.stat().st_mode):
             raise SessionError(f"{path} is not a file; it was left as it is")
         with path.open("rb") as file:
-            head = file.read(_HEADER_BYTES)
-            _check_header(path, head)  # before a huge file that is something else is read whole
-            data = head + file.read()
+            data = file.read(_HEADER_BYTES)
+            # a huge file that begins like something else is not read whole
+            if _load(data).header is not None or os.fstat(file.fileno()).st_size <= _SEARCHED:
+                data += file.read()
     except (OSError, ValueError) as error:  # a NUL in the name
         raise SessionError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    return _load(data)
-
-
-def _check_header(path: Path, head: bytes) -> None:
-    header = _header(head)
-    if header is None:
+    loaded = _load(data)
+    if loaded.header is None:
         raise SessionError(f"{path} is not a session of this program; it was left as it is")
-    if header["v"] > VERSION:
-        raise SessionError(f"{path} was written by a newer version of this program (format {header['v']})")
+    if loaded.header["v"] > VERSION:
+        raise SessionError(f"{path} was written by a newer version of this program (format {loaded.header['v']})")
+    return loaded
 
 
-def _header(head: bytes) -> dict[str, Any] | None:
-    """The first record, if the first line is the header of a session of any version."""
-    record = (decode(head.partition(b"\n")[0]) or ({}, False))[0]
+def _header(records: list[tuple[dict[str, Any], bool]]) -> dict[str, Any] | None:
+    """The first whole header; else an edited first line that is one; else an empty one, if a record is surely ours."""
+    whole = [record for record, fits in records if fits and _version(record)]
+    edited = [record for record, _ in records[:1] if 1 <= _version(record) <= VERSION]
+    if whole or edited:
+        return (whole or edited)[0]
+    ours = any(fits and record["type"] != "session" for record, fits in records)
+    return {"type": "session", "v": VERSION} if ours else None
+
+
+def _version(record: dict[str, Any]) -> int:
+    """The format that a header names; 0: it is none."""
     version = record.get("v")
-    return record if record.get("type") == "session" and type(version) is int and version >= 1 else None
+    return version if record["type"] == "session" and type(version) is int and version > 0 else 0
 
 
 def _load(data: bytes) -> Loaded:
-    loaded = Loaded(size=len(data))
+    loaded, every = Loaded(size=len(data)), list[tuple[dict[str, Any], bool]]()
     bad = at = 0  # `bad`: unreadable lines since the last readable one
     while at < len(data):
         end = data.find(b"\n", at)
@@ -127,19 +137,31 @@ def _load(data: bytes) -> Loaded:
         found = decode(line)
         records = [found] if found else _intact_in(line)
         bad += found is None and bool(line.strip())
-        loaded.records += [record for record, _ in records]
-        loaded.altered += sum(not fits for _, fits in records)
+        every += records
         if records or not bad:
             loaded.damaged, bad, loaded.good_end = loaded.damaged + bad, 0, at
+    loaded.records = [record for record, _ in every]
+    loaded.altered = sum(not fits for _, fits in every)
     loaded.unended = loaded.good_end == len(data) and not data.endswith(b"\n")
+    loaded.header = _header(every)
     return loaded
 
 
 def _intact_in(line: bytes) -> list[tuple[dict[str, Any], bool]]:
     """The whole records of a damaged line: half a record or zeros before one took only its line break away."""
     cuts = [*(m.start() for m in _BEGIN.finditer(line)), len(line)]
-    pieces = (decode(line[a:b]) for a, b in pairwise(cuts))
+    pieces = (decode(_value(line[a:b])) for a, b in pairwise(cuts) if b - a > _HEAD)
     return [piece for piece in pieces if piece and piece[1]]
+
+
+def _value(piece: bytes) -> bytes:
+    """The JSON value that it begins with, without what damage put behind it."""
+    text = piece.decode("utf-8", "surrogateescape")
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return piece
+    return text[:end].encode("utf-8", "surrogateescape")
 
 
 class Journal:
@@ -199,7 +221,7 @@ class Journal:
         except BaseException:
             lock.release()
             raise
-        return cls(path, loaded.records[0], lock, fd), loaded.records, report
+        return cls(path, loaded.header or {}, lock, fd), loaded.records, report
 
     def append(self, record: dict[str, Any], sync: bool = True) -> None:
         """Add one record in one write; with `sync` it is on the disk when this returns. Raises SessionError, and then
@@ -319,10 +341,10 @@ def _info(path: Path) -> SessionInfo | None:
             updated = os.fstat(file.fileno()).st_mtime
     except OSError:
         return None  # gone or unreadable: then it cannot be resumed either
-    header = _header(head)
-    if header is None:
+    loaded = _load(head)
+    if (header := loaded.header) is None:
         return None
-    lines = (r.get("text") for r in _load(head).records if r["type"] == "line")
+    lines = (r.get("text") for r in loaded.records if r["type"] == "line")
     created = header.get("created")
     created = float(created) if isinstance(created, int | float) and abs(created) < 1e12 else updated
     return SessionInfo(str(header.get("id") or path.stem), path, created, updated, title_of(lines))
@@ -349,5 +371,8 @@ def find(folder: Path, wanted: str = "") -> Path:
     )
     if len(hits) == 1:
         return hits[0].path
+    named = folder / f"{wanted}.jsonl"
+    if not hits and named in folder.glob("*.jsonl"):  # its beginning is too damaged to be listed
+        return named
     which = ", ".join(s.id for s in (hits or sessions)[:5])
     raise SessionError(f"{len(hits) or 'no'} sessions match {wanted!r}; there are: {which or 'none'}")

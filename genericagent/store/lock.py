@@ -6,7 +6,9 @@ import contextlib
 import errno
 import json
 import os
+import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +19,8 @@ else:
     import fcntl
 
 
+_OLD = 7 * 86400  # seconds
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)  # a link in its place would empty another file
 _FAR = 1 << 30  # the byte that Windows locks: what it locks nobody else can read, so not where the holder stands
 
 
@@ -35,24 +39,26 @@ class FileLock:
         if self._fd is not None:
             return True
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-        try:
-            if not _lock(fd, blocking):
-                os.close(fd)
+        while self._fd is None:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
+            try:
+                taken = _lock(fd, blocking)
+                if taken and _is_at(fd, self.path):
+                    self._fd = fd
+            finally:
+                if self._fd is None:
+                    os.close(fd)
+            if not taken:
                 return False
-        except BaseException:
-            os.close(fd)
-            raise
-        self._fd = fd
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, it only has no name
-            os.ftruncate(fd, 0)
-            os.write(fd, json.dumps({"pid": os.getpid(), "started": time.time()}).encode())
+            os.ftruncate(self._fd, 0)
+            os.write(self._fd, json.dumps({"pid": os.getpid(), "started": time.time()}).encode())
         return True
 
     def holder(self) -> dict[str, Any] | None:
         """{"pid", "started"} as the holder wrote it, or None when that cannot be read."""
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
+            found = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else None
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None
@@ -71,6 +77,39 @@ class FileLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.release()
+
+
+@contextlib.contextmanager
+def held(fd: int) -> Iterator[None]:
+    """Wait for the lock on an open file itself. Raises OSError on a file system without locks."""
+    _lock(fd, True)
+    try:
+        yield
+    finally:
+        _unlock(fd)
+
+
+def clean(folder: Path, now: float | None = None) -> None:
+    """Remove lock files below `folder` that nobody holds and nobody has taken for a week. Windows keeps open files."""
+    now = time.time() if now is None else now
+    for path in folder.glob("*.lock"):
+        with contextlib.suppress(OSError):  # another process may be cleaning too
+            if not stat.S_ISREG(path.lstat().st_mode) or now - path.stat().st_mtime < _OLD:
+                continue
+            fd = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+            try:
+                if _lock(fd, False) and _is_at(fd, path) and now - os.fstat(fd).st_mtime >= _OLD:
+                    path.unlink()
+            finally:
+                os.close(fd)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether the file we have locked is still the one that others find: clean() may have removed it meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _lock(fd: int, blocking: bool) -> bool:

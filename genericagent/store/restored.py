@@ -20,6 +20,7 @@ class Restored:
     key_info: str = ""
     title: str = ""
     unknown: list[str] = field(default_factory=list)
+    tainted: str = ""  # where the first text from outside came from
 
 
 def history_from(records: Sequence[dict[str, Any]]) -> Restored:
@@ -51,6 +52,8 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
             out.lines.append(record["text"])
         elif kind == "note":
             out.key_info = str(record.get("key_info") or "")
+        elif kind == "taint":
+            out.tainted = out.tainted or str(record.get("source") or "?")
     out.title = title_of(out.lines)
     answers, out.unknown = _answers(out.history, calls, results, None)
     if answers:

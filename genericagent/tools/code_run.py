@@ -21,8 +21,12 @@ from typing import Any
 
 from ..abort import Abort
 from ..errors import ToolError
-from .jobs import MARK, WINDOWS, Job, end, living, remember
-from .output import Output
+from ..safety.redact import Redactor
+from ..safety.sandbox import Box, Sandbox, sandbox_env
+from .jobs import MARK, WINDOWS, Job, end, living, remember, started
+from .limits import Limits as Limits
+from .limits import limited, size_mark
+from .output import Mask, Output
 
 DRAIN = 0.02  # seconds of silence after which a finished child's pipe is held by somebody in the background
 READ = 1 << 16
@@ -96,12 +100,16 @@ def code_run(
     limit: int = 10_000,
     spool_dir: Path | None = None,
     python_path: Sequence[Path] = (),
+    sandbox: Sandbox | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    redact: Redactor | None = None,
 ) -> Generator[str, None, dict[str, Any]]:
     """Run `script`; yields its output as it comes, several lines of one read together.
 
     Returns {"status": "success"|"error"|"timeout"|"stopped", "exit_code": int|None, "stdout": at most `limit`
     characters, "output_file": where the whole text is, if it was longer, "note": what else is to know}.
-    `timeout` in seconds, 1 to 600. Raises ToolError when nothing could be started.
+    `timeout` in seconds, 1 to 600. Raises ToolError when nothing could be started. In a `sandbox` nothing outlives the
+    call; without `env` it gets the allow-list then. `redact`: what keeps keys out of the files with output.
     """
     if not script.strip():
         raise ToolError("the script is empty")
@@ -117,16 +125,21 @@ def code_run(
         timeout = min(max(MIN_TIMEOUT, timeout), MAX_TIMEOUT)  # in this order NaN becomes the smallest
         notes.append(f"the timeout was set to {timeout:g} s (allowed: {MIN_TIMEOUT} to {MAX_TIMEOUT})")
     spool = (spool_dir or Path()).absolute()  # the child is in another folder
+    variables = dict(env if env is not None else sandbox_env(os.environ) if sandbox else os.environ)
     with _script_file(script, code_type, spool) as file:
-        command = _command(script, code_type, file, [*python_path, folder])
-        run = _Run(command, folder, env, limit, spool, script)
-        try:
-            status = yield from run.follow(timeout, stop)
-        finally:
-            run.close()
+        command = _found(_command(script, code_type, file, [*python_path, folder]), variables, folder)
+        size = size_mark()
+        command = limited(command, limits, size, inside=sandbox is not None)
+        with sandbox.around(command, folder, [spool]) if sandbox else contextlib.nullcontext(Box(command)) as box:
+            run = _Run(box, folder, variables, Output(limit, spool, redact), script, Mask(redact))
+            run.job.size, run.job.boxed = size, sandbox is not None
+            try:
+                status = yield from run.follow(timeout, stop)
+            finally:
+                run.close()
     if status == "stopped":
         notes.append(stop.why if stop else "stopped")
-    return run.result(status, timeout, notes, code_type)
+    return run.result(status, timeout, [*notes, *box.notes], code_type, limits)
 
 
 def _kind(code_type: str) -> str:
@@ -147,6 +160,7 @@ def _script_file(script: str, code_type: str, spool: Path) -> Iterator[Path | No
     try:
         spool.mkdir(parents=True, exist_ok=True)
         if kind == "python" or (kind == "bash" and len(data) > ARGUMENT):
+            file.touch(0o600)
             file.write_bytes(data)
     except OSError as error:
         with contextlib.suppress(OSError):  # it is the one reported here
@@ -168,6 +182,15 @@ def _command(script: str, code_type: str, file: Path | None, path: Sequence[Path
     return ["bash", str(file)] if file else ["bash", "-c", "--", script.replace("\r\n", "\n")]
 
 
+def _found(command: list[str], variables: Mapping[str, str], folder: Path) -> list[str]:
+    """The command, its program being there: the shell around it would tell that in the script's output."""
+    import shutil
+
+    if not shutil.which(command[0], path=variables.get("PATH", os.defpath)):
+        raise ToolError(f"cannot run {command[0]} in {folder}: it is not installed, or not in PATH")
+    return command
+
+
 _ENDED, _CLOSED, _STOPPED = "ended", "closed", "stopped"  # events beside the bytes that were read
 
 
@@ -175,38 +198,51 @@ class _Run:
     """One running child, its output so far, and the ways it can end."""
 
     def __init__(
-        self, command: list[str], folder: Path, env: Mapping[str, str] | None, limit: int, spool: Path, script: str
+        self, box: Box, folder: Path, variables: Mapping[str, str], output: Output, script: str, mask: Mask
     ) -> None:
-        self.output = Output(limit, spool)
+        self.output = output
         self.events: SimpleQueue[bytes | str] = SimpleQueue()
         self.slots = threading.Semaphore(QUEUED)
         self.closed = False  # nobody holds the writing end of the pipe any more
         self.read = 0  # bytes
-        self.spool = spool
+        self.mask = mask  # for what comes later
         self.later: Path | None = None  # where output goes once the call is over
+        self.told: int | None = None  # where the sandbox speaks, apart from the script's output
+        self.heard = ""
         mark = os.urandom(6).hex()
-        variables = dict(os.environ if env is None else env)
-        variables["PYTHONIOENCODING"] = "utf-8"
+        variables = {**variables, "PYTHONIOENCODING": "utf-8"}
         variables[MARK] = f"{variables[MARK]}:{mark}" if variables.get(MARK) else mark
+        self.child = self._start(box, folder, variables)
+        assert self.child.stdout is not None
+        self.pipe = self.child.stdout
+        self.job = Job(self.child.pid, mark, script.strip().splitlines()[0][:80], born=started(self.child.pid))
+        self.job.release = self._release
+        for work in (self._read, self._wait):
+            threading.Thread(target=work, name="code_run", daemon=True).start()
+
+    def _start(self, box: Box, folder: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        telling = subprocess.STDOUT
+        if box.inside:
+            self.told, telling = os.pipe()
         try:
-            self.child = subprocess.Popen(
-                command,
+            return subprocess.Popen(
+                box.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=telling,
                 bufsize=0,
                 cwd=folder,
                 env=variables,
+                pass_fds=box.fds,
                 start_new_session=not WINDOWS,
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         except OSError as error:
-            raise ToolError(f"cannot run {command[0]} in {folder}: {error.strerror or error}") from error
-        assert self.child.stdout is not None
-        self.pipe = self.child.stdout
-        self.job = Job(self.child.pid, mark, script.strip().splitlines()[0][:80])
-        for work in (self._read, self._wait):
-            threading.Thread(target=work, name="code_run", daemon=True).start()
+            self._hear()
+            raise ToolError(f"cannot run {box.argv[0]} in {folder}: {error.strerror or error}") from error
+        finally:
+            if box.inside:
+                os.close(telling)
 
     # in threads of their own
 
@@ -230,15 +266,24 @@ class _Run:
 
     def _read_on(self, pipe: int, path: Path) -> None:
         """The call is over, somebody in the background still prints: into a file, up to a limit."""
-        room = BACKGROUND_LOG
-        while data := b"".join(self._left_over()) or os.read(pipe, READ):
-            if room > 0:
+        room, data = BACKGROUND_LOG, b"-"
+        with contextlib.suppress(OSError):  # then it has no log, but runs
+            path.touch(0o600)
+        self.mask(self.output.tail)  # a key may have begun there; what comes out is in the result already
+        while data:
+            data = b"".join(self._left_over()) or os.read(pipe, READ)
+            if room > 0 and (masked := self.mask(data, last=not data)):
                 try:
                     with path.open("ab") as file:
-                        file.write(data[:room])
-                    room -= len(data)
+                        file.write(masked[:room])
+                    room -= len(masked)
                 except OSError:  # disk full: what runs there shall go on all the same
                     room = 0
+
+    def _release(self) -> None:
+        """This program ends, what runs there goes on: what it prints must still find a reader."""
+        with contextlib.suppress(OSError, ValueError):  # no cat here, or it has closed its output
+            subprocess.Popen(["cat"], stdin=self.pipe, stdout=subprocess.DEVNULL, start_new_session=True)
 
     def _left_over(self) -> Iterator[bytes]:
         with contextlib.suppress(Empty):
@@ -336,21 +381,48 @@ class _Run:
         if not self._has_ended():
             self.end("stopped")
         self.child.poll()
+        if self.job.boxed:
+            self._hear()
+            if not self.heard.endswith("alone\n"):
+                self._see_it_end()
         if not self.closed:
-            self.later = self.spool / f"background-{self.child.pid}.log"
+            self.later = self.output.spool / f"background-{self.child.pid}-{os.urandom(3).hex()}.log"
             self.slots.release(QUEUED)  # the reader may wait for the caller, who is gone
         self.output.close()
-        remember(self.job)
+        if not self.job.boxed:
+            remember(self.job)
 
-    def result(self, status: str, timeout: float, notes: list[str], code_type: str) -> dict[str, Any]:
+    def _see_it_end(self) -> None:
+        """The kernel ends what is left in the sandbox, but bwrap does not wait for that."""
+        deadline = time.monotonic() + 1
+        while next(living([self.job]), None) and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def _hear(self) -> None:
+        """What the sandbox has said; called when nobody is left who could say more."""
+        if self.told is None:
+            return
+        os.set_blocking(self.told, False)
+        with contextlib.suppress(BlockingIOError):  # somebody could not be ended, and holds the other end
+            self.heard = os.read(self.told, READ).decode("utf-8", "replace")
+        os.close(self.told)
+        self.told = None
+
+    def result(self, status: str, timeout: float, notes: list[str], code_type: str, limits: Limits) -> dict[str, Any]:
+        """Raises ToolError where the sandbox did not come up."""
         text = self.output.text()
+        if self.job.boxed and status in ("success", "error") and not self.heard.startswith("up\n"):
+            raise ToolError(f"the sandbox did not come up, so nothing was run: {' '.join(self.heard.split())[:300]}")
         out: dict[str, Any] = {"status": status, "exit_code": self.child.returncode, "stdout": text}
         if status in ("timeout", "stopped"):
             out["exit_code"] = None
         if status == "timeout":
             notes.append(f"timed out after {timeout:g} s, killed; a command that asks for input gets none here")
-        if next(living([self.job], self.child.pid), None):
+        if self.job.boxed and self.heard.endswith("left\n") and status in ("success", "error"):
+            notes.append("processes were left running and were ended: in the sandbox nothing outlives its call")
+        elif not self.job.boxed and next(living([self.job], self.child.pid), None):
             notes.append(self._background_note())
+        notes += limits.notes(out["exit_code"], text)
         missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
         if missing and code_type in ("python", "py"):
             package = missing[1].split(".")[0]
@@ -367,5 +439,5 @@ class _Run:
         if self.later:
             where = f"; what they print goes to {self.later}"
             with contextlib.suppress(OSError):  # then it has no log, but runs
-                self.later.touch()
+                self.later.touch(0o600)
         return f"processes of this call still run in the background (group {self.job.group}){where}"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TextIO
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from ..errors import ToolError
 from ..paths import home
@@ -21,6 +21,9 @@ from ..store import atomic
 from ..store.lock import FileLock
 from .encodings import MARKS, SAMPLE, Encoding, Text, detect, error_handler
 from .mismatch import LINE_BREAK, why_not
+
+if TYPE_CHECKING:
+    from ..safety.confine import Confinement
 
 SNIFF = 8192  # bytes looked at to tell text from binary
 COUNT_AT_MOST = 256 << 20  # bytes of a file whose lines are counted; beyond that the header says "at least"
@@ -42,12 +45,12 @@ _BREAK = r"(?:\r\n|(?<!\r)\n|\r(?!\n))"  # the same, but never half of a \r\n
 # reading whole
 
 
-def load(path: Path) -> Text:
-    """Read a text file whole. Raises ToolError for what is none, or is too large for it."""
-    info = _regular(path)
+def load(path: Path, within: Confinement | None = None) -> Text:
+    """Read a text file whole. Raises ToolError for what is none, or is too large for it, or is not to be read."""
+    info = _regular(path, within)
     if info.st_size > LOAD_AT_MOST:
         raise ToolError(f"{path} is too large to be edited in one piece ({info.st_size} bytes): do it with a script")
-    raw = _read(path)
+    raw = _content(path, within)
     if kind := binary_kind(raw[:SNIFF]):
         raise ToolError(f"{path} is a binary file: {kind}, {len(raw)} bytes")
     encoding = detect(raw)
@@ -78,10 +81,10 @@ def binary_kind(start: bytes) -> str | None:
     return "unknown type" if b"\0" in start or odd > len(start) * 0.1 else None
 
 
-def _regular(path: Path) -> os.stat_result:
+def _regular(path: Path, within: Confinement | None = None) -> os.stat_result:
     """Refuse what is no ordinary file, at once and without opening it."""
     try:
-        info = path.stat()
+        info = path.stat() if within is None else within.stat(path)
     except FileNotFoundError:
         if path.is_symlink():
             raise ToolError(f"{path} is a symbolic link to nothing: {path.readlink()}") from None
@@ -122,9 +125,23 @@ def _close_names(path: Path) -> str:
     return f"; there are: {', '.join(names[name] for name in close)}" if close else ""
 
 
+def _open(path: Path, within: Confinement | None) -> IO[bytes]:
+    return path.open("rb") if within is None else within.open(path)
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
+    except OSError as error:
+        raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _content(path: Path, within: Confinement | None) -> bytes:
+    if within is None:
+        return _read(path)
+    try:
+        with within.open(path) as file:
+            return file.read()
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
 
@@ -152,6 +169,8 @@ def file_read(
     keyword: str | None = None,
     show_linenos: bool = True,
     limit: int = 20_000,
+    *,
+    within: Confinement | None = None,
 ) -> str:
     """Lines of a text file behind a header `[FILE] N lines`, at most `limit` characters.
 
@@ -159,10 +178,10 @@ def file_read(
     costs no memory. Raises ToolError.
     """
     path = Path(path)
-    size = _regular(path).st_size
+    size = _regular(path, within).st_size
     start, count = max(1, start), max(1, count)
     try:
-        with path.open("rb") as file:
+        with _open(path, within) as file:
             sniff = file.read(SNIFF)
             if kind := binary_kind(sniff):
                 return f"[FILE] binary file: {kind}, {size} bytes"
@@ -172,7 +191,7 @@ def file_read(
             found = _select(text, start, count, keyword, limit)
             total, exact = found.last, found.ended
             if not found.ended:
-                total, exact = _count_lines(path, encoding)
+                total, exact = _count_lines(path, encoding, within)
                 total = max(total, found.last)
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
@@ -293,12 +312,12 @@ def _read_line(file: TextIO, low: str, widest: int, may_stop: bool) -> tuple[str
     return clip, found >= 0, whole
 
 
-def _count_lines(path: Path, encoding: Encoding) -> tuple[int, bool]:
+def _count_lines(path: Path, encoding: Encoding, within: Confinement | None) -> tuple[int, bool]:
     """(lines of the file, whether all of it was counted)."""
     lines, seen, last = 0, 0, b"\n"
     if encoding.name.startswith(("utf-16", "utf-32")):
-        return _count_wide_lines(path, encoding)
-    with path.open("rb") as file:
+        return _count_wide_lines(path, encoding, within)
+    with _open(path, within) as file:
         file.seek(len(encoding.bom))
         while data := file.read(PIECE):
             lines += data.count(b"\n")
@@ -311,9 +330,9 @@ def _count_lines(path: Path, encoding: Encoding) -> tuple[int, bool]:
     return lines + (last not in (b"\n", b"\r")), True
 
 
-def _count_wide_lines(path: Path, encoding: Encoding) -> tuple[int, bool]:
+def _count_wide_lines(path: Path, encoding: Encoding, within: Confinement | None) -> tuple[int, bool]:
     lines, seen, last = 0, 0, "\n"
-    with path.open(encoding=encoding.name, errors="replace", newline=None) as file:
+    with io.TextIOWrapper(_open(path, within), encoding.name, "replace", newline=None) as file:
         file.read(1)  # the mark
         while text := file.read(PIECE):
             lines += text.count("\n")
@@ -326,8 +345,11 @@ def _count_wide_lines(path: Path, encoding: Encoding) -> tuple[int, bool]:
 # writing
 
 
-def file_write(path: Path | str, content: str, mode: str = "overwrite") -> dict[str, Any]:
+def file_write(
+    path: Path | str, content: str, mode: str = "overwrite", *, within: Confinement | None = None
+) -> dict[str, Any]:
     """Write atomically. An existing file keeps its encoding, byte order mark, line endings, mode bits and links.
+    With `within` it must lie where a confined run may write, wherever links lead, and have no other hard links.
 
     Returns {"status", "msg"}. Raises ToolError, and then nothing has changed.
     """
@@ -335,16 +357,30 @@ def file_write(path: Path | str, content: str, mode: str = "overwrite") -> dict[
     if mode not in ("overwrite", "append", "prepend"):
         raise ToolError(f"mode must be overwrite, append or prepend, not {mode!r}")
     _plain_text(content)
+    _may_write(path, within)
     with editing(path):
-        old = _old_text(path, mode)
+        old = _old_text(path, mode, within)
         data = content.encode("utf-8") if old is None else _joined(old, content, mode)
         if old is None:
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                if within is None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                else:
+                    within.make_parents(path)
             except OSError as error:
                 raise ToolError(f"cannot create the folder {path.parent}: {error.strerror or error}") from None
-        atomic.write_bytes(path, data)
+        atomic.write_bytes(path, data, within=within)
     return {"status": "success", "msg": f"{path}: {len(data)} bytes ({mode})"}
+
+
+def _may_write(path: Path, within: Confinement | None) -> None:
+    """Refuse early, before anything of it is read or said; what counts is the check at the write itself."""
+    if within is None:
+        return
+    try:
+        within.check_write(path)
+    except (OSError, ValueError) as error:
+        raise ToolError(f"cannot write {_short(path)}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _joined(old: Text, content: str, mode: str) -> bytes:
@@ -357,20 +393,22 @@ def _joined(old: Text, content: str, mode: str) -> bytes:
     return bom + {"overwrite": added, "append": rest + added, "prepend": added + rest}[mode]
 
 
-def _old_text(path: Path, mode: str) -> Text | None:
+def _old_text(path: Path, mode: str, within: Confinement | None) -> Text | None:
     """The existing text that decides encoding and endings; a binary file may only be replaced whole."""
     try:
-        if not path.exists() and not path.is_symlink():
+        if within is None and not path.exists() and not path.is_symlink():
+            return None
+        if within is not None and not within.exists(path):
             return None
     except OSError as error:
         raise ToolError(f"cannot write {_short(path)}: {error.strerror or error}") from None
-    size = _regular(path).st_size
+    size = _regular(path, within).st_size
     if size > LOAD_AT_MOST and mode == "overwrite":
         return None
-    if not size and not _read(path):
+    if not size and not _content(path, within):
         return None
     try:
-        with path.open("rb") as file:
+        with _open(path, within) as file:
             kind = binary_kind(file.read(SNIFF))
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None
@@ -378,7 +416,7 @@ def _old_text(path: Path, mode: str) -> Text | None:
         return None
     if kind:
         raise ToolError(f"{path} is a binary file ({kind}): text cannot be added to it")
-    return load(path)
+    return load(path, within)
 
 
 def _plain_text(content: str) -> None:
@@ -386,7 +424,9 @@ def _plain_text(content: str) -> None:
         raise ToolError("the content holds half a surrogate pair and cannot be written; nothing was changed")
 
 
-def file_patch(path: Path | str, old_content: str, new_content: str) -> dict[str, Any]:
+def file_patch(
+    path: Path | str, old_content: str, new_content: str, *, within: Confinement | None = None
+) -> dict[str, Any]:
     """Replace the one place where `old_content` stands, to the character; all other bytes stay identical.
 
     The only freedom: a line break in `old_content` matches any kind of line break, and those of the new text become
@@ -399,12 +439,13 @@ def file_patch(path: Path | str, old_content: str, new_content: str) -> dict[str
     if old_content == new_content:
         raise ToolError("old_content and new_content are the same: nothing to change")
     _plain_text(new_content)
+    _may_write(path, within)
     with editing(path):
         for _ in range(3):
-            file = load(path)
+            file = load(path, within)
             data, line = _patched(file, old_content, new_content)
-            if _read(path) == file.raw:  # else an editor saved it meanwhile
-                atomic.write_bytes(path, data)
+            if _content(path, within) == file.raw:  # else an editor saved it meanwhile
+                atomic.write_bytes(path, data, within=within)
                 return {"status": "success", "msg": f"{path}: replaced at line {line}"}
     raise ToolError(f"{path} is being changed by somebody else all the time; nothing was changed")
 
@@ -500,7 +541,7 @@ def editing(path: Path) -> Iterator[None]:
 # content that comes with the reply
 
 
-def expand_file_refs(content: str, base: Path) -> str:
+def expand_file_refs(content: str, base: Path, *, within: Confinement | None = None) -> str:
     """`{{file:path:start:end}}` replaced by those lines (1-based, inclusive). Raises ToolError."""
 
     def lines(match: re.Match[str]) -> str:
@@ -509,7 +550,7 @@ def expand_file_refs(content: str, base: Path) -> str:
         except RuntimeError as error:
             raise ToolError(f"{match[0]}: {error}") from None
         start, end = int(match[2]), int(match[3])
-        text = load(path).text
+        text = load(path, within).text
         found = LINE_BREAK.split(text)
         if not found[-1]:
             found.pop()

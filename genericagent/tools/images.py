@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import io
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
 from ..errors import ToolError
 from ..llm.blocks import Block, text
-from .files import _read, _regular
+from .files import _content, _open, _regular
+
+if TYPE_CHECKING:
+    from ..safety.confine import Confinement
 
 MAX_SIDE = 1568  # pixels; Anthropic scales larger images down itself (vision guide), others refuse them
 MAX_BYTES = (5 << 20) * 3 // 4  # Anthropic's limit for one image, 5 MB, counts its base64 text
@@ -29,24 +32,26 @@ def media_type(start: bytes) -> str | None:
     return "image/webp" if start[:4] == b"RIFF" and start[8:12] == b"WEBP" else None
 
 
-def is_image(path: Path) -> bool:
+def is_image(path: Path, *, within: Confinement | None = None) -> bool:
     try:
-        if not path.is_file():
+        if within is None and not path.is_file():
             return False
-        with path.open("rb") as file:
+        with _open(path, within) as file:
             return media_type(file.read(16)) is not None
-    except (OSError, ValueError):
+    except (OSError, ValueError, ToolError):
         return False  # the reading tool says what is wrong with it
 
 
-def image_block(path: Path, takes_images: bool = True, max_side: int = MAX_SIDE) -> Block:
+def image_block(
+    path: Path, takes_images: bool = True, max_side: int = MAX_SIDE, *, within: Confinement | None = None
+) -> Block:
     """An image block of the file; for a model that takes no images a text block with its type and size.
 
     Raises ToolError when it is damaged (a provider would refuse the whole conversation), is far too large, or is too
     large and Pillow is not installed.
     """
-    bytes_ = _regular(path).st_size
-    data = _read(path) if bytes_ <= MAX_FILE else _start(path)
+    bytes_ = _regular(path, within).st_size
+    data = _content(path, within) if bytes_ <= MAX_FILE else _start(path, within)
     kind, size = media_type(data[:16]), pixel_size(data)
     if kind and not takes_images:
         pixels = f"{size[0]}x{size[1]} pixels" if size else "damaged"
@@ -67,9 +72,9 @@ def image_block(path: Path, takes_images: bool = True, max_side: int = MAX_SIDE)
     }
 
 
-def _start(path: Path) -> bytes:
+def _start(path: Path, within: Confinement | None) -> bytes:
     try:
-        with path.open("rb") as file:
+        with _open(path, within) as file:
             return file.read(1 << 20)
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror or error}") from None

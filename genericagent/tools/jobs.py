@@ -1,5 +1,6 @@
-"""What calls have started and what of it still lives: found by process group, by session, and, on Linux, by a mark in the
-environment, so that it is found also when it has left both."""
+"""What calls have started and what of it still lives: found by process group, by session, and, on Linux, by two marks that
+children inherit, so that it is found also when it has left both: a variable, and a number that only `env -i` and the like
+leave alone, the hard limit of the size of files (no program minds how much larger than any disk it is)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 GRACE = 0.4  # seconds between TERM and KILL
@@ -24,13 +25,20 @@ LINUX = sys.platform == "linux"
 class Job:
     """What a call started: the group's id, the mark in the environment, the script's first line.
 
-    `own`: the group's id is ours. Once the group has ended the id may be somebody else's.
+    `own`: the group's id is ours. Once the group has ended the id may be somebody else's. `size`: the mark among the
+    limits in bytes, 0 for none. `born`: clock ticks from the system's start to the child's. `boxed`: the group is the
+    sandbox around the script, which ends all at once and so gets no TERM. `keep`: it may outlive this program.
     """
 
     group: int
     mark: str
     title: str
     own: bool = True
+    size: int = 0
+    born: int = 0
+    boxed: bool = False
+    kept: bool = False
+    release: Callable[[], None] = lambda: None  # what it prints is read by somebody else from here on
 
 
 _jobs: dict[int, Job] = {}  # of calls that are over, by group
@@ -53,11 +61,30 @@ def _background() -> list[Job]:
     return [job for job in known if job.group in found]
 
 
-def kill_background() -> list[int]:
-    """End all that runs in the background: TERM, then KILL. Returns the groups that were ended."""
-    jobs = _background()
+def is_kept(group: int) -> bool:
+    return group in _jobs and _jobs[group].kept
+
+
+def keep(group: int) -> bool:
+    """What runs in the background as that group is not ended at exit. Returns whether there is such a group."""
+    jobs = [job for job in _background() if job.group == group]
+    for job in jobs:
+        job.kept = True
+    return bool(jobs)
+
+
+def kill_background(groups: Collection[int] | None = None) -> dict[int, str]:
+    """End those groups, or, at exit, all that is not kept: TERM, then KILL. Returns what was ended, group → title."""
+    jobs, kept = list[Job](), list[Job]()
+    for job in _background():
+        (kept if groups is None and job.kept else jobs).append(job)
+    if groups is None:
+        for job in kept:
+            job.release()
+    else:
+        jobs = [job for job in jobs if job.group in groups]
     end(jobs)
-    return [job.group for job in jobs]
+    return {job.group: job.title for job in jobs}
 
 
 def remember(job: Job) -> None:
@@ -89,7 +116,10 @@ def end(jobs: list[Job], child: subprocess.Popen[bytes] | None = None) -> None:
         deadline, sent = time.monotonic() + GRACE, False
         while (members := _surely(jobs)) and time.monotonic() < deadline:
             if not sent or number == signal.SIGKILL:
-                _signal(members, number)
+                _signal(
+                    [m for m in members if number == signal.SIGKILL or not (m.job.boxed and m.group == m.job.group)],
+                    number,
+                )
             sent = True
             time.sleep(0.01)
             if child is not None and not LINUX:
@@ -140,24 +170,38 @@ def living(jobs: Sequence[Job], since: int = 0) -> Iterator[_Member]:
         yield from (_Member(job.group, job.group, job) for job in jobs if job.own and exists(job.group))
         return
     groups = {job.group: job for job in jobs if job.own}
-    marks = {job.mark.encode(): job for job in jobs}
+    marks: dict[bytes | int, Job] = {job.mark.encode(): job for job in jobs}
+    marks |= {job.size: job for job in jobs if job.size}
+    born = min(job.born for job in jobs)
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal() and (pid := int(entry.name)) > since and pid != os.getpid():
             with contextlib.suppress(OSError):  # it has ended meanwhile, or belongs to somebody else
-                if found := _member(pid, groups, marks):
+                if found := _member(pid, groups, marks, born):
                     yield found
 
 
-def _member(pid: int, groups: Mapping[int, Job], marks: Mapping[bytes, Job]) -> _Member | None:
-    """See proc(5): after the name come state, parent, process group, session."""
-    state, _, group, session = _proc(pid, "stat").rpartition(b")")[2].split()[:4]
-    if state in b"ZX":
+def _member(pid: int, groups: Mapping[int, Job], marks: Mapping[bytes | int, Job], born: int) -> _Member | None:
+    """See proc(5): after the name come state, parent, process group, session, and as the 20th the start in clock ticks."""
+    fields = _proc(pid, "stat").rpartition(b")")[2].split()
+    if fields[0] in b"ZX" or int(fields[19]) < born:
         return None
-    job = groups.get(int(group)) or groups.get(int(session))
+    group, session = int(fields[2]), int(fields[3])
+    job = groups.get(group) or groups.get(session)
     if job is None:
-        for mark in re.findall(rb"(?:^|\0)%s=([^\0]*)" % MARK.encode(), _proc(pid, "environ")):
-            job = next((marks[m] for m in mark.split(b":") if m in marks), None)
-    return _Member(pid, int(group), job) if job else None
+        with contextlib.suppress(PermissionError):  # a set-uid program, or one of somebody else
+            for mark in re.findall(rb"(?:^|\0)%s=([^\0]*)" % MARK.encode(), _proc(pid, "environ")):
+                job = job or next((marks[m] for m in mark.split(b":") if m in marks), None)
+    if job is None and (size := re.search(rb"Max file size +\w+ +(\d+)", _proc(pid, "limits"))):
+        job = marks.get(int(size[1]))
+    return _Member(pid, group, job) if job else None
+
+
+def started(pid: int) -> int:
+    """When a process was started, in clock ticks since the system was; 0 where that is not known."""
+    try:
+        return int(_proc(pid, "stat").rpartition(b")")[2].split()[19])
+    except OSError:
+        return 0
 
 
 def _proc(pid: int, what: str) -> bytes:

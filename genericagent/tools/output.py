@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from ..safety.redact import Redactor
 from .text import decode, smart_format, strip_controls, unfinished
 
 SHOWN = 20_000  # characters of progress that a face gets to see
@@ -15,11 +16,24 @@ LINE = 4096  # bytes without a line end that wait for one before they are shown
 SPOOLED = 64 << 20  # bytes of output that the file of a call holds at most
 
 
-class Output:
-    """What was printed: head and tail in memory, all of it in a file once it is more than the limit."""
+class Mask:
+    """Takes keys out of bytes that come in pieces; bytes that are no UTF-8 stay as they are."""
 
-    def __init__(self, limit: int, spool: Path) -> None:
-        self.limit, self.spool = limit, spool
+    def __init__(self, redact: Redactor | None) -> None:
+        self._stream = redact.stream() if redact else None
+
+    def __call__(self, data: bytes, last: bool = False) -> bytes:
+        if self._stream is None:
+            return data
+        text = self._stream.feed(data.decode("utf-8", "surrogateescape"))
+        return (text + (self._stream.flush() if last else "")).encode("utf-8", "surrogateescape")
+
+
+class Output:
+    """What was printed: head and tail in memory, all of it (but for keys) in a file once it is more than the limit."""
+
+    def __init__(self, limit: int, spool: Path, redact: Redactor | None = None) -> None:
+        self.limit, self.spool, self.mask = limit, spool, Mask(redact)
         self.most = 4 * limit + 4  # bytes, a character having up to four
         self.head, self.tail, self.total, self.chars = b"", b"", 0, 0
         self.held, self.shown = b"", 0
@@ -42,9 +56,10 @@ class Output:
         try:
             if self.file is None:
                 self.path = self.spool / f"output-{os.urandom(4).hex()}.txt"
+                self.path.touch(0o600, exist_ok=False)
                 self.file = self.path.open("wb")
-                self.file.write(self.head)
-            self.file.write(data[: SPOOLED - self.total])
+                self.file.write(self.mask(self.head))
+            self.file.write(self.mask(data[: SPOOLED - self.total]))
         except OSError as error:
             self._give_up(error)
 
@@ -66,6 +81,7 @@ class Output:
     def close(self) -> None:
         try:
             if self.file:
+                self.file.write(self.mask(b"", last=True))
                 self.file.close()
         except OSError as error:
             self._give_up(error)

@@ -54,7 +54,7 @@ def test_json_is_one_object_with_the_fields_of_result_json(play: Any) -> None:
     )
     end = json.loads(done.stdout)
     assert set(end) == {
-        "status", "result", "answer", "question", "turns", "usage", "cost", "session", "files_changed", "error",
+        "status", "result", "answer", "question", "turns", "usage", "cost", "session", "files_changed", "denied", "error",
     }  # fmt: skip
     assert (end["status"], end["answer"], end["turns"]) == ("done", "fine", 2) and len(end["files_changed"]) == 1
 
@@ -239,7 +239,7 @@ def test_a_hand_edited_call_with_null_arguments_is_listed_and_resumed(
 
 @pytest.mark.parametrize(
     "args", [["--nonsense"], ["-p", "x", "--task", "y"], ["--input", "x"], ["--max-turns", "0"], ["--max-turns", "many"], ["-p"],
-             ["no/such/folder"], ["--sandbox", "require", "-p", "x"], ["doctor"], ["--llm_no", "x", "-p", "hi"]],
+             ["no/such/folder"], ["--sandbox", "on", "-p", "x"], ["--net", "no", "-p", "x"], ["--llm_no", "x", "-p", "hi"]],
 )  # fmt: skip
 def test_wrong_usage_is_exit_2_with_one_line(play: Any, args: list[str]) -> None:
     done, server = play([say("x")], *args)
@@ -285,7 +285,7 @@ def test_a_socks_proxy_without_its_package_is_named_and_not_tried_again(run_ga: 
     blocker = ga_home / "no_socks"
     (blocker).mkdir()
     (blocker / "socks.py").write_text("raise ImportError('not installed')\n")
-    env |= {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://provider.invalid", "PYTHONPATH": str(blocker)}
+    env |= {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "https://provider.invalid", "PYTHONPATH": str(blocker)}
     done = run_ga("--task", "job", "--input", "hi", env=env)
     assert done.returncode == 1 and "socks" in one_line(done).lower() and "pip install" in one_line(done)
     assert "trying again" not in (ga_home / "temp" / "job" / "output.txt").read_text()

@@ -258,7 +258,7 @@ def test_a_stop_is_felt_while_waiting_for_the_next_try(model_server: Any) -> Non
 
 
 def test_a_stop_is_felt_while_connecting() -> None:
-    cfg = {"api_key": "k", "base_url": "http://10.255.255.1:9", "model": "m", "connect_timeout": 30}
+    cfg = {"api_key": "k", "base_url": "https://10.255.255.1:9", "model": "m", "connect_timeout": 30}
     client = NativeToolClient(NativeClaudeSession(cfg))
     threading.Timer(0.3, client.backend.abort.set).start()
     began = time.monotonic()

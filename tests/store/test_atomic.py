@@ -6,8 +6,10 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,8 @@ from typing import Any
 import pytest
 
 from genericagent.errors import ToolError
+from genericagent.safety.confine import Confinement
+from genericagent.safety.zones import Zones
 from genericagent.store import atomic
 
 Worker = Callable[..., "subprocess.Popen[str]"]
@@ -196,8 +200,8 @@ class Fault:
 
 
 def every_fault() -> Iterator[Fault]:
-    for name in ("write", "fsync", "replace", "open", "chmod", "ftruncate", "lseek"):
-        for code in (errno.ENOSPC, errno.EIO, errno.EACCES):
+    for name in ("write", "fsync", "replace", "open", "chmod", "ftruncate", "lseek", "stat"):
+        for code in (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EINTR):
             for nth in range(1, 5):
                 for forever in (False, True):
                     yield Fault(name, nth, code, forever)
@@ -238,6 +242,102 @@ def test_a_fault_leaves_the_old_or_the_new_content(tmp_path: Path, kind: str, ne
         assert "\n" not in told and leftovers(folder) == []
         refused, written = refused + bool(told), written + (not told)
     assert refused > 20 and written > 20
+
+
+CONFINED = ("write", "fsync", "replace", "open", "stat", "fstat", "lstat", "readlink", "chmod")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="by descriptors")
+@pytest.mark.parametrize("kind", ["new", "plain", "symlink", "below"])
+@pytest.mark.parametrize("name", CONFINED)
+def test_a_fault_at_any_call_of_a_confined_write_leaves_the_old_or_the_new(
+    tmp_path: Path, ga_home: Path, kind: str, name: str
+) -> None:
+    folder, hit = tmp_path / "d", 0
+    within = Confinement(Zones(tmp_path, ga_home, ga_home.parent / "user"))
+    for code in (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EINTR):
+        for forever in (False, True):
+            for nth in range(1, 100):
+                folder.mkdir()
+                file, real = folder / "f", folder / "f"
+                if kind != "new":
+                    real.write_bytes(OLD)
+                if kind == "symlink":
+                    file = folder / "link"
+                    file.symlink_to("f")
+                if kind == "below":
+                    (folder / "l").symlink_to(".")
+                    file = folder / "l/f"
+                fault, told = Fault(name, nth, code, forever), False
+                with fault.active():
+                    try:
+                        atomic.write_bytes(file, NEW, within=within)
+                    except ToolError as error:
+                        told = True
+                        assert "\n" not in str(error)
+                now = real.read_bytes() if real.exists() else None
+                assert now == (NEW if not told else OLD if kind != "new" else None), (name, nth, code)
+                assert leftovers(folder) == []
+                shutil.rmtree(folder)
+                if fault.calls < nth:
+                    break
+                hit += 1
+    assert hit or (name, kind) == ("chmod", "new")  # the kernel's umask decides there
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="by descriptors")
+def test_a_confined_write_keeps_mode_owner_and_group(tmp_path: Path, ga_home: Path) -> None:
+    within = Confinement(Zones(tmp_path, ga_home, ga_home.parent / "user"))
+    file, new = tmp_path / "f", tmp_path / "new"
+    file.write_bytes(OLD)
+    if ROOT:
+        os.chown(file, 12345, 23456)
+    before = file.stat()
+    for mode in (0o600, 0o755, 0o444, 0o4711):
+        file.chmod(mode)
+        atomic.write_bytes(file, NEW, within=within)
+        now = file.stat()
+        assert stat.S_IMODE(now.st_mode) == mode and (now.st_uid, now.st_gid) == (before.st_uid, before.st_gid)
+    atomic.write_bytes(new, NEW, mode=0o640, within=within)
+    atomic.write_text(tmp_path / "plain", "x", within=within)
+    assert stat.S_IMODE(new.stat().st_mode) == 0o640 and leftovers(tmp_path) == []
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "plain").stat().st_mode) == 0o666 & ~umask
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="by descriptors")
+def test_a_confined_write_leaves_no_descriptor_open(tmp_path: Path, ga_home: Path) -> None:
+    within = Confinement(Zones(tmp_path, ga_home, ga_home.parent / "user"))
+    (tmp_path / "link").symlink_to("f")
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for n in range(50):
+        atomic.write_bytes(tmp_path / "f", NEW, within=within)
+        atomic.write_bytes(tmp_path / "link", NEW, within=within)
+        within.open(tmp_path / "link").close()
+        within.make_parents(tmp_path / f"a{n}/b/c/d")
+        for wrong in (ga_home / "x", tmp_path / "a0", tmp_path / "f/x", tmp_path / "nothing/x"):
+            with pytest.raises(ToolError):
+                atomic.write_bytes(wrong, NEW, within=within)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+@posix
+def test_a_descriptor_that_cannot_be_closed_well_is_an_error_before_the_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").write_bytes(OLD)
+    real = os.close
+
+    def close(fd: int) -> None:
+        real(fd)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))  # NFS tells of a write that failed here
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", close)
+        with pytest.raises(ToolError):
+            atomic.write_bytes(tmp_path / "f", NEW)
+    assert (tmp_path / "f").read_bytes() == OLD and leftovers(tmp_path) == []
 
 
 @posix
@@ -375,22 +475,23 @@ def test_only_files_are_taken(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "dangling").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
-    names = sorted(p.name for p in tmp_path.iterdir())
-    for name in (*names, "missing", "missing/below"):
+    for name in ("folder", "dangling", "pipe", "missing", "missing/below"):
         assert atomic.read_and_delete(tmp_path / name) is None
-    assert sorted(p.name for p in tmp_path.iterdir()) == names
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "pipe"], "a link is taken away unread"
 
 
-@pytest.mark.parametrize("name", ["rename", "open", "unlink"])
-def test_a_file_that_cannot_be_taken_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    def fails(self: Path, *_: Any, **__: Any) -> Any:
-        if "reply" in self.name or self.suffix == ".taken" and name != "rename":
+@pytest.mark.parametrize(("place", "name"), [(Path, "rename"), (os, "open"), (Path, "unlink")])
+def test_a_file_that_cannot_be_taken_is_still_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str
+) -> None:
+    def fails(path: Any, *_: Any, **__: Any) -> Any:
+        if "reply" in Path(path).name or Path(path).suffix == ".taken" and name != "rename":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return None
 
     (tmp_path / "reply").write_bytes(OLD)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, name, fails)
+        patch.setattr(place, name, fails)
         with pytest.raises(ToolError) as error:
             atomic.read_and_delete(tmp_path / "reply")
     assert re.search(r"reply: Permission denied", one_line(error))

@@ -83,6 +83,24 @@ def test_a_ledger_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         ledger.settle(None, 0.5, TOKENS)
 
 
+def test_half_a_line_does_not_take_the_next_one(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, lambda: NOON)
+    ledger.settle(None, 0.5, TOKENS)
+    (file,) = tmp_path.glob("*.jsonl")
+    file.write_bytes(file.read_bytes() + b'{"at": 1, "pi')
+    ledger.settle(None, 0.25, TOKENS)
+    assert ledger.today().cost == Ledger(tmp_path, lambda: NOON).today().cost == 0.75
+
+
+def test_a_pipe_as_ledger_is_an_error_and_nothing_waits(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, lambda: NOON)
+    ledger.today()
+    os.mkfifo(ledger._file())
+    for call in (ledger.today, lambda: ledger.settle(None, 0.5, TOKENS), lambda: ledger.reserve(0.1, 1.0)):
+        with pytest.raises(SessionError, match="not a regular file|No such device"):
+            call()
+
+
 SPEND = """
 import sys
 from pathlib import Path

@@ -163,3 +163,49 @@ def test_whatever_stands_in_a_lock_file_it_can_be_taken(tmp_path: Path, content:
     assert lock.acquire() and (lock.holder() or {})["pid"] == os.getpid()
     lock.release()
     assert FileLock(tmp_path / "missing.lock").holder() is None
+
+
+TAKE = """
+import sys
+from pathlib import Path
+from genericagent.store.lock import FileLock, clean
+print("ready", flush=True)
+sys.stdin.readline()
+counter = Path(sys.argv[1])
+for _ in range(150):
+    clean(counter.parent, 1e12)
+    with FileLock(counter.with_suffix(".lock")):
+        counter.write_text(str(int(counter.read_text()) + 1))
+"""
+
+
+@posix
+def test_only_lock_files_that_nobody_holds_or_used_for_a_week_are_cleaned(tmp_path: Path) -> None:
+    for name in ("old.lock", "new.lock", "held.lock", "old.txt"):
+        (tmp_path / name).touch()
+        if name != "new.lock":
+            os.utime(tmp_path / name, (0, 0))
+    os.mkfifo(tmp_path / "pipe.lock")
+    (tmp_path / "link.lock").symlink_to("old.txt")
+    held = FileLock(tmp_path / "held.lock")
+    assert held.acquire()
+    os.utime(held.path, (0, 0))
+    module.clean(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"new.lock", "held.lock", "old.txt", "pipe.lock", "link.lock"}
+    assert not FileLock(held.path).acquire()
+    held.release()
+    module.clean(tmp_path / "missing")
+
+
+@posix
+def test_cleaning_never_gives_one_lock_to_two(tmp_path: Path, worker: Worker) -> None:
+    counter = tmp_path / "counter.txt"
+    counter.write_text("0")
+    processes = [worker(TAKE, counter) for _ in range(4)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate(timeout=30)
+    assert counter.read_text() == "600"

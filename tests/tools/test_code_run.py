@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,10 +19,16 @@ import pytest
 
 from genericagent.abort import Abort
 from genericagent.errors import ToolError
+from genericagent.safety import sandbox as recipe
+from genericagent.safety.redact import MARK as MASKED
+from genericagent.safety.redact import Redactor
+from genericagent.safety.sandbox import Sandbox, why_not
+from genericagent.safety.zones import Zones
 from genericagent.tools import code_run as module
 from genericagent.tools import output
 from genericagent.tools.code_run import child_env, clean_spool, code_run
-from genericagent.tools.jobs import background, kill_background
+from genericagent.tools.jobs import background, keep, kill_background
+from genericagent.tools.limits import Limits
 
 pytestmark = [pytest.mark.skipif(os.name == "nt", reason="bash and process groups"), pytest.mark.timeout(60)]
 
@@ -93,6 +101,12 @@ GRANDCHILDREN = {
     "own group": f"set -m; sh -c '{WORK}' & wait",
     "own session": f"setsid sh -c '{WORK}' & wait",
     "daemon": f"(setsid sh -c '{WORK}' >/dev/null 2>&1 &) ; sleep 30",
+    "no environment": f"env -i setsid sh -c '{WORK}' >/dev/null 2>&1 & sleep 30",
+    "double fork": "python3 - <<'E'\nimport os, time\nif os.fork(): time.sleep(30)\nos.setsid()\nif os.fork(): os._exit(0)\n"
+    "os.closerange(0, 100)\nopen('g.new', 'w').write(str(os.getpid()))\nos.rename('g.new', 'g.pid')\n"
+    "os.execve('/bin/sh', ['sh', '-c', 'sleep 30; touch canary.txt'], {})\nE",
+    "holds the pipe": f"(trap '' TERM HUP INT; setsid sh -c '{WORK}' &); sleep 30",
+    "fifty": f"for i in $(seq 49); do (setsid sleep 30 &) ; sleep 30 & done; sh -c '{WORK}'",
 }
 
 
@@ -114,6 +128,53 @@ def test_a_grandchild_goes_on_after_the_end(end: str, way: str) -> None:  # C044
             stop.set()
         assert finish(run)["status"] == {"timeout": "timeout", "stop": "stopped"}[end]
     assert not living(grandchild)
+    assert not Path("canary.txt").exists() and not background()
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
+    monkeypatch.setattr(recipe, "SCRATCH", ("/var/tmp",))  # the tests' own folder is below /tmp
+    for name in ("ga/temp", "user"):
+        (tmp_path / name).mkdir(parents=True)
+    made = Sandbox(Zones(tmp_path, tmp_path / "ga", tmp_path / "user"), net=False)
+    bare = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    if not shutil.which("bwrap") or subprocess.run(bare, check=False).returncode:
+        pytest.skip("NO SANDBOX HERE, nothing of it was tested: bwrap does not run")
+    assert why_not(made) == ""
+    return made
+
+
+def running(word: str) -> list[str]:
+    """Command lines of the living processes that hold it, whatever their environment or session is."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if word in (line := file.read_bytes().decode("utf-8", "replace")) and int(file.parent.name) != os.getpid():
+                found.append(line)
+    return found
+
+
+@linux
+@pytest.mark.parametrize("way", GRANDCHILDREN)
+@pytest.mark.parametrize("end", ["stop", "timeout", "close", "exit"])
+def test_something_outlives_the_sandbox(end: str, way: str, box: Sandbox) -> None:  # C044
+    nap = f"30.{int.from_bytes(os.urandom(4), 'big')}"  # known by it also when nothing else is left
+    stop, script = Abort(), GRANDCHILDREN[way].replace("sleep 30", f"sleep {nap}")
+    if end == "exit":
+        script = f"({script}\n) & until [ -s g.pid ]; do sleep 0.01; done; echo up; exit 5"
+    run = start("echo up; " + script, timeout=1 if end == "timeout" else 30, stop=stop, sandbox=box)
+    assert "up" in next(run)
+    pids("g.pid")
+    if end == "close":
+        run.close()
+    else:
+        if end == "stop":
+            stop.set()
+        result = finish(run)
+        assert result["status"] == {"timeout": "timeout", "stop": "stopped", "exit": "error"}[end]
+        if end == "exit":
+            assert result["exit_code"] == 5 and "nothing outlives its call" in result["note"]
+    assert not running(nap)
     assert not Path("canary.txt").exists() and not background()
 
 
@@ -286,6 +347,8 @@ SERVERS = {
     "nohup": "nohup sh -c 'echo $$ > s.pid; while :; do echo tick; sleep 0.02; done' 2>&1 &",
     "own session": "setsid sh -c 'echo $$ > s.pid; exec sleep 30' &",
     "daemon": "(setsid sh -c 'echo $$ > s.pid; exec sleep 30' >/dev/null 2>&1 </dev/null &)",
+    "no environment": "env -i setsid /bin/sh -c 'echo $$ > s.pid; exec sleep 30' >/dev/null 2>&1 &",
+    "ignores TERM": "sh -c 'trap \"\" TERM; echo $$ > s.pid; while :; do sleep 1; done' >/dev/null 2>&1 &",
 }
 
 
@@ -307,8 +370,38 @@ def test_a_server_in_the_background_hangs_the_call_or_outlives_the_program(way: 
         assert str(log.absolute()) in result["note"]
         assert eventually(lambda: b"tick" in log.read_bytes())
         assert living(server)
-    assert kill_background() == [group]
+    assert kill_background() == {group: title}
     assert not living(server) and not background()
+
+
+@linux
+def test_a_kept_server_is_ended_at_exit() -> None:
+    bash("sh -c 'echo $$ > s.pid; exec sleep 30' &")
+    bash("sleep 30 & echo $! > other.pid")
+    server, other = pids("s.pid", "other.pid")
+    kept = next(group for group, title in background().items() if "s.pid" in title)
+    assert keep(kept) and not keep(1)
+    assert kept not in kill_background() and not living(other) and living(server)
+    assert list(background()) == [kept]
+    assert list(kill_background([kept, 1])) == [kept] and not living(server)
+
+
+SERVER = "sh -c 'until [ -e go ]; do sleep 0.01; done; echo tick && echo tock && touch printed' &"
+PROGRAM = f"""
+from pathlib import Path
+from genericagent.tools.code_run import code_run
+from genericagent.tools.jobs import background, keep, kill_background
+list(code_run({SERVER!r}, "bash", spool_dir=Path("spool").absolute()))
+assert keep(next(iter(background()))) and kill_background() == {{}}
+"""
+
+
+@linux
+def test_a_kept_server_dies_with_the_pipe_of_the_program_that_has_ended() -> None:
+    repo = str(Path(module.__file__).parents[2])
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, env={**os.environ, "PYTHONPATH": repo})
+    Path("go").touch()
+    assert eventually(Path("printed").exists)
 
 
 @linux
@@ -338,7 +431,7 @@ def test_a_server_that_has_ended_is_listed() -> None:  # C056
     bash("sleep 0.2 & echo $! > s.pid")
     assert len(background()) == 1
     assert eventually(lambda: not background())
-    assert kill_background() == []
+    assert kill_background() == {}
 
 
 @linux
@@ -681,3 +774,131 @@ def test_files_of_old_calls_stay_for_ever(tmp_path: Path) -> None:
     (tmp_path / "output-2.txt").touch()
     clean_spool(tmp_path, time.time())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.txt", "output-2.txt"]
+
+
+# limits
+
+
+def test_a_script_has_no_limits_or_is_not_told_which_it_met() -> None:
+    cpu = bash("while :; do :; done", limits=Limits(cpu_seconds=1))
+    assert cpu["status"] == "error" and "CPU time (limit: 1 s" in cpu["note"]
+    big = bash("head -c 3000000 /dev/zero > f; ls -l f; exit 1", limits=Limits(file_mb=2))
+    assert "a file grew too large (limit: 2 MB)" in big["note"] and Path("f").stat().st_size == 2 << 20
+    big = python("open('f', 'wb').write(bytes(3_000_000))", limits=Limits(file_mb=2))
+    assert "a file grew too large (limit: 2 MB)" in big["note"]
+    memory = python("x = bytearray(300_000_000)", limits=Limits(memory_mb=200))
+    assert "ran out of memory (limit: 200 MB" in memory["note"]
+    assert "note" not in bash("echo MemoryError")
+    none = bash("ulimit -c; ulimit -d; ulimit -t; ulimit -f", limits=Limits(None, None, None))
+    assert none["stdout"].split()[:3] == ["0", "unlimited", "unlimited"]
+    assert bash("ulimit -c")["stdout"] == "0\n"
+
+
+LARGE = (
+    "node -e 'console.log(1)'", "java -version", "go version",
+    "python3 -c 'import threading; [threading.Thread(target=print).start() for _ in range(100)]'",
+    "TMPDIR=/var/tmp chromium --headless --no-sandbox --disable-gpu --user-data-dir=/var/tmp/c --dump-dom about:blank; rm -rf /var/tmp/c",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", LARGE)
+def test_the_usual_limits_stop_a_large_runtime(command: str, box: Sandbox) -> None:
+    if not shutil.which(command.removeprefix("TMPDIR=/var/tmp ").split()[0]):
+        pytest.skip(f"no {command.removeprefix('TMPDIR=/var/tmp ').split()[0]} here")
+    for sandbox in (None, box):
+        result = bash(command, limits=Limits(memory_mb=4096), sandbox=sandbox)
+        assert result["status"] == "success", result
+        assert "<html>" in result["stdout"] or "chromium" not in command, result
+
+
+# sandbox
+
+
+def test_the_sandbox_changes_what_a_call_returns(box: Sandbox) -> None:
+    said = bash("echo out; echo err >&2; exit 3", sandbox=box)
+    assert said == {"status": "error", "exit_code": 3, "stdout": "out\nerr\n"}
+    assert python("print(__file__.startswith('/'), 1)", sandbox=box)["stdout"] == "True 1\n"
+    assert "ZeroDivisionError" in python("1 / 0", sandbox=box)["stdout"]
+    assert bash("kill -9 $$", sandbox=box) == {"status": "error", "exit_code": 137, "stdout": ""}
+    assert "CPU time" in bash("while :; do :; done", sandbox=box, limits=Limits(cpu_seconds=1))["note"]
+    long = bash("echo 1\n" + "# x\n" * 60_000 + "echo 2", sandbox=box)
+    assert long == {"status": "success", "exit_code": 0, "stdout": "1\n2\n"}
+
+
+def test_a_clean_end_is_not_given_time_in_the_sandbox(box: Sandbox) -> None:  # C044
+    stop = Abort()
+    run = start("trap 'sleep 0.1; echo bye; exit' TERM; echo up; sleep 30 & wait", stop=stop, sandbox=box)
+    next(run)
+    stop.set()
+    assert finish(run)["stdout"] == "up\nbye\n"
+
+
+def test_a_script_that_ends_its_watcher_leaves_something_alive(box: Sandbox) -> None:
+    nap = f"30.{int.from_bytes(os.urandom(4), 'big')}"
+    script = f"for i in $(seq 30); do (exec >&- 2>&-; exec sleep {nap}) & done; kill -9 $PPID; sleep {nap}"
+    for _ in range(5):
+        result = bash(script, sandbox=box)
+        assert result["status"] == "error" and not running(nap)
+
+
+def test_a_variable_of_ours_gets_into_the_sandbox(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "canary")
+    seen = bash("env; cat /proc/1/environ /proc/self/environ | tr '\\0' '\\n'", sandbox=box)["stdout"]
+    assert "canary" not in seen and "PATH=" in seen
+
+
+@pytest.mark.parametrize("fault", ["echo 'bwrap: No permissions' >&2; exit 1", "exit 0", "kill -9 $$"])
+def test_a_script_runs_without_the_sandbox_that_did_not_come_up(
+    fault: str, box: Sandbox, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path_factory.mktemp("bin") / "bwrap"
+    fake.write_text(f"#!/bin/sh\n{fault}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    why = "No permissions" if "No" in fault else ""
+    with pytest.raises(ToolError, match=f"did not come up, so nothing was run.*{why}"):
+        bash("touch ran", sandbox=box)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolError, match="cannot run"):
+        bash("touch ran", sandbox=box)
+    assert not Path("ran").exists()
+
+
+def test_a_script_puts_its_own_sandbox_in_front_of_ours(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path.cwd()}/bin:bin:{os.environ['PATH']}")
+    plant = f"mkdir bin; printf '#!/bin/sh\\ntouch {box.zones.user}/out' > bin/bwrap; chmod +x bin/bwrap"
+    bash(plant, sandbox=box)
+    assert Path("bin/bwrap").exists() and bash("echo ok", sandbox=box)["stdout"] == "ok\n"
+    assert not (box.zones.user / "out").exists()
+
+
+def test_what_was_spooled_is_changed_or_led_elsewhere_from_the_sandbox(box: Sandbox, tmp_path: Path) -> None:
+    first = bash("seq 20000", sandbox=box)
+    file = first["output_file"]
+    bash(f"rm {file}; echo x > {file}; mv spool s; ln -s {tmp_path} spool", sandbox=box)
+    assert Path(file).stat().st_size > 100_000 and not Path("spool").is_symlink()
+
+
+# keys
+
+KEY = "sk-canary-0123456789abcdef"
+
+
+@pytest.mark.parametrize("cut", [1, 10, len(KEY) - 1])
+def test_a_key_reaches_the_file_of_a_call(cut: int) -> None:
+    script = (
+        f"import os, time\nos.write(1, b'\\xff' + b'x' * 20_000 + {KEY[:cut].encode()!r})\ntime.sleep(0.1)\n"
+        f"os.write(1, {KEY[cut:].encode()!r} + b'y' * 20_000 + {KEY.encode()!r})\n"
+    )
+    data = Path(python(script, redact=Redactor([KEY]))["output_file"]).read_bytes()
+    mark = MASKED.encode()
+    assert data == b"\xff" + b"x" * 20_000 + mark + b"y" * 20_000 + mark
+
+
+@linux
+def test_a_key_reaches_the_log_of_a_server() -> None:
+    script = f"printf %s {KEY[:9]}; sleep 0.2; printf %s {KEY[9:]}; echo; echo ready; exec sleep 30"
+    bash(f"sh -c '{script}' & sleep 0.05", redact=Redactor([KEY]))
+    (log,) = Path("spool").glob("background-*.log")
+    assert eventually(lambda: b"ready\n" in log.read_bytes())
+    assert KEY[9:].encode() not in log.read_bytes()
