@@ -51,6 +51,7 @@ class Findings:
     parts: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     opaque: bool = False
+    targets: tuple[tuple[str, str], ...] = ()  # line of destroys or control → the real path or the command it is about
 
 
 def analyze(
@@ -69,7 +70,12 @@ def analyze(
         seen.depth = MAX_DEPTH
         seen.too_much()
     names = ("destroys", "sends", "hosts", "control", "parts", "writes")
-    return Findings(**{name: tuple(getattr(seen, name)) for name in names}, fetches=seen.fetches, opaque=seen.opaque)
+    return Findings(
+        **{name: tuple(getattr(seen, name)) for name in names},
+        fetches=seen.fetches,
+        opaque=seen.opaque,
+        targets=(*seen.destroys.items(), *seen.control.items()),
+    )
 
 
 @dataclass

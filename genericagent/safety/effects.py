@@ -248,10 +248,10 @@ class Effects:
     environ: Mapping[str, str]
     resolve: Callable[[Path], Path]
     read: Callable[[Path], str | None]
-    destroys: dict[str, None] = field(default_factory=dict)
+    destroys: dict[str, str] = field(default_factory=dict)  # what is told → the real path or the command it is about
     sends: dict[str, None] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
-    control: dict[str, None] = field(default_factory=dict)
+    control: dict[str, str] = field(default_factory=dict)
     parts: dict[str, None] = field(default_factory=dict)
     writes: dict[str, None] = field(default_factory=dict)
     fetches: bool = False
@@ -267,7 +267,7 @@ class Effects:
     def script(self, text: str, kind: str, args: Iterable[str] = ()) -> None:
         """Look through a script, or one within the script."""
         for mark, what in ((NET, "what comes from the net"), (CODED, "text that is decoded only then")):
-            self.destroys.update({f"runs {what}": None} if mark in text else {})
+            self.destroys.update({f"runs {what}": ""} if mark in text else {})
         self.opaque |= re.search(f"[{NET}{CODED}{DATA}]" if kind == "bash" else HIDDEN, text) is not None
         self.left -= 2 + len(text) // 500
         if self.too_much() or len(text) > MAX_CHARS:
@@ -286,13 +286,13 @@ class Effects:
         self.opaque = True
         self.fetches |= re.search(_ASKS_THE_NET, text) is not None
         if m := re.search(_SUSPICIOUS, text):
-            self.destroys[f"may destroy something; the script cannot be followed: {show(m[0])[:100]}"] = None
+            self.destroys[f"may destroy something; the script cannot be followed: {show(m[0])[:100]}"] = ""
 
     def too_much(self) -> bool:
         """Whether to stop; then it may do anything, and that is said."""
         if over := self.left <= 0 or self.depth >= MAX_DEPTH:
             self.opaque = True
-            self.destroys["cannot be told: the script is nested too deeply or does too much"] = None
+            self.destroys["cannot be told: the script is nested too deeply or does too much"] = ""
         return over
 
     def deeper(self, act: Callable[[], T]) -> T | None:
@@ -359,14 +359,14 @@ class Effects:
         for word in words:
             path, whole = self.locate(word)
             if path is None and self.left > 0:
-                self.destroys[f"{how} of {show(word) or 'nothing?'} (which cannot be known in advance)"] = None
+                self.destroys[f"{how} of {show(word) or 'nothing?'} (which cannot be known in advance)"] = ""
             elif path and (why := self.vital(path) or ("outside the workspace" if self.foreign(path) else "")):
-                self.destroys[f"{how} of {'everything in ' if whole else ''}{path} ({why})"] = None
+                self.destroys[f"{how} of {'everything in ' if whole else ''}{path} ({why})"] = str(path)
 
     def write(self, word: str, text: str | None = None, append: bool = False, follow: bool = True) -> None:
         """A file is written, or taken away. `text`: what comes into it, None if that does not change."""
         if re.match(_DEVICE, word):
-            self.destroys[f"overwrites the device {show(word)}"] = None
+            self.destroys[f"overwrites the device {show(word)}"] = show(word)
         path = None if re.match(_NO_FILE, word) else self.locate(word, follow)[0]
         if path is None:
             return
@@ -377,7 +377,7 @@ class Effects:
             zone = self.zones.of(one)
             if zone == "protected" or re.match(_SETTING, str(one)):
                 why = "runs later, or is the agent's own" if zone == "protected" else "a system setting"
-                self.control[f"changes {one} ({why})"] = None
+                self.control[f"changes {one} ({why})"] = str(one)
             if zone in ("outside", "memory"):
                 self.writes[str(one)] = None
 
@@ -394,7 +394,7 @@ class Effects:
             return
         text = self.text_of(word)
         if NET in (text or ""):
-            self.destroys[f"runs {path or 'something'}, which was just fetched from the net"] = None
+            self.destroys[f"runs {path or 'something'}, which was just fetched from the net"] = ""
         elif text is None:
             self.opaque = True
         else:
@@ -445,9 +445,9 @@ class Effects:
                 named = [word for word in words if not re.match(r"[-/]|\d+$|stdio", word)]
                 hosts = [re.sub(r"^\w+:|:\d+.*", "", word.rpartition("@")[2]) for word in named[:1]]
             if effect == "control":
-                self.control[said] = None
+                self.control[said] = said
             elif effect in _DESTROYS:
-                self.destroys[f"{_DESTROYS[effect]}: {said}"] = None
+                self.destroys[f"{_DESTROYS[effect]}: {said}"] = said
             elif effect != "fetch":
                 self.sends[host or "".join(hosts[-1:])] = None
             if effect in ("fetch", "talk"):
@@ -483,7 +483,7 @@ class Effects:
     def _vital(self, words: Iterable[str], how: str) -> None:
         for path, whole in map(self.locate, words):
             if path is not None and path != self.zones.workspace and (why := self.vital(path)):
-                self.destroys[f"{how} {'everything in ' if whole else ''}{path} ({why})"] = None
+                self.destroys[f"{how} {'everything in ' if whole else ''}{path} ({why})"] = str(path)
 
     def _move(self, call: Call) -> None:
         self._vital(call.rest[:-1], "moves")
@@ -567,8 +567,8 @@ class Effects:
         hosts = [re.sub(r"^\w+://(?:[^/@]*@)?|[/:?#].*", "", word).lower() for word in words]
         hosts = [host for host in hosts if "." in host or host == "localhost"]
         self.net(hosts)
-        if sends or any(DATA in word for word in words):
-            self.sends[hosts[0] if hosts else "unknown-host"] = None
+        if sends or any(DATA in word for word in (*words, *(value for _, value in call.options))):
+            self.sends.update(dict.fromkeys(hosts or ["unknown-host"]))
         out = call.value("output", "output-document", "outfile", "out", "o" if curl or items else "O")
         into = call.value("output-dir", "directory-prefix", "dir", *"P" * (not curl)) or "."
         if not out and (call.name in ("wget", "wget2", "aria2c") or call.has("O", "remote-name", "remote-name-all")):
@@ -610,7 +610,7 @@ class Effects:
         """An interpreter that reads its script from standard input."""
         text, names = call.given, [*dict.fromkeys(feed.name for feed in call.feeds)]
         if NET in (text or ""):
-            self.destroys[f"runs what comes from the net ({' | '.join([*names, call.name])})"] = None
+            self.destroys[f"runs what comes from the net ({' | '.join([*names, call.name])})"] = ""
         elif text is not None and not re.search(HIDDEN, text):
             self.script(text, kind)
         elif {*names} & {*_DECODERS}:

@@ -229,13 +229,21 @@ class Guard:
     def _script(self, tool: str, script: str, found: Findings) -> list[Action]:
         unknown = self.tainted and (found.opaque or (found.fetches and not found.hosts))
         sent_to = dict.fromkeys((*found.sends, *(found.hosts if self.tainted else ()), *([UNKNOWN] if unknown else ())))
+        about = dict(found.targets)
         return [
             Action(tool, "exec", (script,), parts=found.parts),
-            *(Action(tool, "exec", (script,), destructive=line, parts=found.parts) for line in found.destroys),
+            *(self._destroying(tool, script, line, about.get(line, ""), found) for line in found.destroys),
             *(Action(tool, "send", (host,), known=host.lower() in self.hosts) for host in sent_to),
-            *(Action(tool, "control", (line,)) for line in found.control),
+            *(Action(tool, "control", (about.get(line) or line,)) for line in found.control),
             *(action for action in self._visible_writes(tool, found) if self.tainted or ruled_out(action, self.rules)),
         ]
+
+    @staticmethod
+    def _destroying(tool: str, script: str, line: str, target: str, found: Findings) -> Action:
+        """A rule can permit the path that would go, or the command; where neither is known, the script as it is."""
+        if target:
+            return Action(tool, "exec", (target,), destructive=line)
+        return Action(tool, "exec", (script,), destructive=line, parts=found.parts)
 
     def _visible_writes(self, tool: str, found: Findings) -> Iterable[Action]:
         """Running code is allowed in the chat, whatever it writes, unless a rule or somebody else's text speaks of it."""

@@ -230,9 +230,11 @@ def _host(text: str) -> str:
 
 
 def _kind(action: Action, target: str) -> str:
-    if action.risk in ("send", "exec"):
-        return "host" if action.risk == "send" else "command"
-    return "command" if action.risk == "control" and not re.match(r"/|[A-Za-z]:[\\/]", target) else "path"
+    if action.risk == "send":
+        return "host"
+    if action.risk == "control" or (action.risk == "exec" and action.destructive and not action.parts):
+        return "path" if re.match(r"/|[A-Za-z]:[\\/]", target) else "command"
+    return "command" if action.risk == "exec" else "path"
 
 
 def _hit(rules: Iterable[Rule], action: Action) -> Rule | None:

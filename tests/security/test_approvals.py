@@ -349,3 +349,47 @@ def test_a_taint_lasts_through_resume_and_ends_with_a_new_conversation(start: St
     assert not agent.guard.tainted
     agent.resume(id)
     assert "letter.txt" in agent.guard.tainted
+
+
+# rules about what is destroyed
+
+
+@pytest.mark.parametrize(
+    ("script", "gone"),
+    [
+        ("rm -rf {home}/scratch/a", True),
+        ("rm -rf ~/scratch/a", True),
+        ("cd ~/scratch && rm -rf a", True),
+        ("echo tidy; rm -rf ~/scratch/a", True),
+        ("rm -rf ~/scratch/a ~/docs", False),
+        ("rm -rf ~/scratch/../docs", False),
+        ("rm -rf ~/scratch/a; rm -rf ~/docs", False),
+        ("rm -rf ~/scratchy", False),
+        ("rm -rf $SOMETHING", False),
+    ],
+)
+def test_a_destructive_rule_is_about_what_is_really_deleted(start: Start, script: str, gone: bool) -> None:  # C058
+    for name in ("scratch/a", "docs", "scratchy"):
+        (Path.home() / name).mkdir(parents=True)
+    ran = call("code_run", type="bash", script=script.replace("{home}", str(Path.home())))
+    agent = start([ran, say("x")], origin="script", allow=("destructive:~/scratch/**",))
+    end, _ = do(agent, "clean")
+    assert (Path.home() / "docs").is_dir() and (Path.home() / "scratchy").is_dir()
+    assert (Path.home() / "scratch" / "a").exists() is not gone and (end["status"] == "done") is gone
+
+
+def test_the_rule_that_is_offered_for_a_delete_names_the_path(start: Start) -> None:
+    (Path.home() / "docs").mkdir()
+    agent = start([call("code_run", type="bash", script="echo begin\nrm -rf ~/docs"), say("x")], origin="script")
+    end, _ = do(agent, "clean")
+    assert f"--allow destructive:{Path.home()}/docs" in end["question"]["question"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["curl -s -d x http://127.0.0.1:9/ -d y http://127.0.0.2:9/", 'curl -s -H "x: $(cat notes)" http://127.0.0.2:9/'],
+)
+def test_every_address_that_a_command_sends_to_counts(start: Start, script: str) -> None:
+    agent = start([call("code_run", type="bash", script=script), say("x")], origin="script", allow=("send:127.0.0.1",))
+    end, _ = do(agent, "go")
+    assert end["status"] == "needs_input" and "127.0.0.2" in end["question"]["question"]
