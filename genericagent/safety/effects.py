@@ -33,7 +33,7 @@ _OF_THE_SYSTEM = r"(?i)/(usr|s?bin|lib\w*|opt|nix|snap|system|library|applicatio
 _SETTING = r"/(etc|boot|var/spool/cron|(usr/)?lib/systemd|Library/Launch)\b"
 _SYSTEM = r"bin|boot|dev|etc|lib|lib64|proc|sbin|sys|usr|var|system|library|home|users"
 _SUSPICIOUS = (
-    r"(?i)\b(?:rm\s+(?:-\S+\s+)*-\w*r|rmtree|rmSync|mkfs|wipefs|shred\b|dd\s[^\n]{0,80}of=/dev|git\s+push\s[^\n]{0,80}(?:-f\b|--force)|"
+    r"(?i)\b(?:rm\s(?:[^\n]{0,60}\s)?-\w{0,8}r|rmtree|rmSync|mkfs|wipefs|shred\b|dd\s[^\n]{0,80}of=/dev|git\s+push\s[^\n]{0,80}(?:-f\b|--force)|"
     r"remove-item\b[^\n]{0,80}-r|r[md]\w{0,9}\s+/s|format-volume|iex\b|invoke-expression)|find\s[^\n]{0,80}-delete|"
     r"(?:curl|wget|iwr)\b[^\n]{0,120}\|\s*(?:sudo\s+)?\w{0,9}sh\b|\bsh\s+<\(|>\s*/dev/(?:sd|nvme|hd|vd)|r['\"\\]+m\b|base64\s[^\n]{0,80}\|\s*\w{0,9}sh\b"
 )
@@ -284,7 +284,10 @@ class Effects:
     def suspect(self, text: str) -> None:
         """What can't be followed is searched for words that are rarely innocent."""
         self.opaque = True
-        self.fetches |= re.search(_ASKS_THE_NET, text) is not None
+        if re.search(_ASKS_THE_NET, text):
+            self.fetches, self.sends["unknown-host"] = True, None
+        if m := re.search(r"(?m)(?:^|[;&|(]|\s)(sudo|doas|su|crontab|systemctl|launchctl|schtasks)\s[^\n]{0,80}", text):
+            self.control[show(m[0])] = show(m[0])
         if m := re.search(_SUSPICIOUS, text):
             self.destroys[f"may destroy something; the script cannot be followed: {show(m[0])[:100]}"] = ""
 
