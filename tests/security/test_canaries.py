@@ -238,7 +238,10 @@ def test_a_provider_that_repeats_the_keys(
     assert "[a key]" in done.stderr or "fine" in done.stdout or done.returncode == 1
 
 
-def test_a_plugin_and_a_tool_that_raise_with_the_keys(world: Any, run_ga: Any, ga_home: Path, tmp_path: Path) -> None:
+def test_a_plugin_and_a_tool_that_raise_with_the_keys(
+    world: Any, run_ga: Any, ga_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # a compiled plugin holds what its author wrote into it
     world([call("file_read", path="x"), say("fine")])
     folder = ga_home / "plugins"
     folder.mkdir()
