@@ -1,0 +1,286 @@
+// The debugger of one tab, attached for a call and let go soon after: it runs code whatever the page's policy is, answers
+// dialogs, and tells of navigation and new tabs. While it is attached the browser shows its bar.
+
+import { sharedTabs, tick } from "./sharing.js";
+
+const LINGER = 20_000; // ms that it stays after a call: the bar would flicker otherwise
+const LOAD = 10_000; // ms that a call waits for a page that it opened, if it has that long
+const MAX_DIALOGS = 50;
+
+const pages = new Map(); // tab id → its attached debugger
+const records = new Set(); // of the calls that run
+
+export function failure(code, message) {
+  return Object.assign(new Error(message), { code });
+}
+
+export function cdp(tabId, method, params = {}) {
+  return chrome.debugger.sendCommand({ tabId }, method, params);
+}
+
+// What one call has caused so far.
+class Record {
+  dialogs = [];
+  opened = []; // URLs of windows that the page asked for
+  tabs = new Map(); // those that came
+  downloads = [];
+  within = null; // URL after a change without a load
+  navigated = null;
+  left = false; // the document that the call began in is gone
+  debugged = false;
+  moved = deferred(); // the main frame has gone elsewhere, or will not
+  loaded = deferred();
+  ended = deferred(); // there is no tab any more, or nothing to wait for in it
+  asked = false; // for a navigation
+
+  constructor(tabId, { dialogs, timeout }) {
+    this.tabId = tabId;
+    this.policy = dialogs === "accept" ? { confirm: true, prompt: true, beforeunload: true } : (dialogs ?? {});
+    this.deadline = Date.now() + timeout;
+  }
+
+  navigating() {
+    if (this.asked && !this.left) return;
+    this.asked = true;
+    this.moved = deferred();
+    this.loaded = deferred();
+  }
+
+  committed(url, restored) {
+    if (!this.asked) this.navigating();
+    this.left = true;
+    this.navigated = url;
+    this.moved.resolve();
+    if (restored) this.loaded.resolve();
+    this.leave.resolve();
+  }
+
+  leave = deferred();
+
+  // `promise`, or `instead` when the document goes away under it.
+  unlessLeft(promise, instead) {
+    return Promise.race([promise.catch((error) => (this.left ? instead : Promise.reject(error))), this.leave.promise.then(() => instead)]);
+  }
+
+  async report() {
+    const found = {};
+    const tab = await chrome.tabs.get(this.tabId).catch(() => null);
+    if (tab) found.url = tab.url || tab.pendingUrl;
+    else found.closed = true;
+    if (this.dialogs.length) found.dialogs = this.dialogs;
+    if (this.navigated ?? this.within) found.navigated = this.navigated ? found.url ?? this.navigated : this.within;
+    if (this.navigated && tab?.status === "loading") found.loading = true;
+    if (this.downloads.length) found.downloads = this.downloads;
+    const news = await Promise.all([...this.tabs.keys()].map((id) => chrome.tabs.get(id).catch(() => null)));
+    if (news.length) found.new_tabs = news.map((t, i) => t ? { id: t.id, url: t.url || t.pendingUrl, title: t.title } : { id: [...this.tabs.keys()][i], closed: true });
+    const blocked = this.opened.slice();
+    for (const url of this.tabs.values()) blocked.splice(Math.max(0, blocked.indexOf(url)), 1);
+    if (blocked.length) found.blocked_popups = blocked;
+    return found;
+  }
+}
+
+function deferred() {
+  let resolve;
+  const promise = new Promise((done) => (resolve = done));
+  return { promise, resolve };
+}
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Do `work(record)` in a tab and return its result together with what happened meanwhile. `look`: without attaching the
+// debugger; `must`: not without it.
+export async function call(tabId, { dialogs, timeout = 10_000, look = false, must = false }, work) {
+  const record = new Record(tabId, { dialogs, timeout });
+  records.add(record);
+  let page, timer, result;
+  try {
+    page = look ? pages.get(tabId) : await attach(tabId).catch((error) => {
+      if (must) throw failure("no_debugger", `the browser does not let us debug this tab: ${error.message}`);
+      result = { note: error.message };
+    });
+    if (page) {
+      record.debugged = true;
+      page.calls.add(record);
+      clearTimeout(page.linger);
+      if (page.dialog) await answerDialog(page, record);
+    }
+    const limit = new Promise((_, reject) => (timer = setTimeout(() => reject(failure("timeout", `not finished after ${timeout / 1000} s`)), timeout)));
+    result = { ...result, ...(await Promise.race([work(record), record.ended.promise.then((why) => why ?? {}), limit])) };
+  } catch (error) {
+    if (!record.left || error.code === "timeout") result = { ...result, error: error.code ?? "failed", message: error.message };
+    if (error.code === "timeout" && record.debugged) await stopRunaway(tabId);
+  } finally {
+    clearTimeout(timer);
+    records.delete(record);
+    for (const [id, other] of pages) if (other.calls.delete(record)) other.linger = setTimeout(detach, other.calls.size ? 0 : LINGER, id);
+  }
+  return { tab: tabId, via: record.debugged ? "debugger" : "page", ...result, ...(await record.report()) };
+}
+
+// A script that doesn't even let others run is ended: it would hold the tab for ever.
+async function stopRunaway(tabId) {
+  const answers = cdp(tabId, "Runtime.evaluate", { expression: "0" }).then(() => true, () => true);
+  if (!(await Promise.race([answers, sleep(500)]))) await cdp(tabId, "Runtime.terminateExecution").catch(() => {});
+}
+
+// Wait for what the call has set off: a navigation, new tabs.
+export async function settle(record) {
+  const until = (ms) => sleep(Math.max(0, Math.min(ms, record.deadline - Date.now() - 200)));
+  if (record.asked) {
+    const limit = until(LOAD).then(() => "late");
+    const given = async () => {
+      for (let idle = 0; idle < 3; ) {
+        await sleep(200);
+        const tab = await chrome.tabs.get(record.tabId).catch(() => null);
+        idle = tab?.status === "loading" || tab?.pendingUrl ? 0 : idle + 1;
+      }
+    };
+    const how = await Promise.race([record.moved.promise, given(), limit]);
+    if (how !== "late" && record.left) await Promise.race([record.loaded.promise, given(), limit, record.ended.promise]);
+    record.asked = false;
+  }
+  for (let i = 0; i < 20 && record.opened.length > record.tabs.size && record.deadline - Date.now() > 300; i++) await sleep(50);
+  const limit = until(LOAD / 2).then(() => "late");
+  for (const id of record.tabs.keys()) await Promise.race([arrived(id), limit]);
+}
+
+// The tab shows what it was opened for, or is gone.
+async function arrived(tabId) {
+  for (;;) {
+    const tab = await chrome.tabs.get(tabId).catch(() => null);
+    if (!tab || (tab.status === "complete" && !tab.pendingUrl)) return;
+    await sleep(30);
+  }
+}
+
+export async function attach(tabId) {
+  let page = pages.get(tabId);
+  if (!page) {
+    page = { tabId, calls: new Set(), dialog: null, linger: 0, main: null };
+    pages.set(tabId, page);
+    page.ready = start(page);
+  }
+  try {
+    await page.ready;
+  } catch (error) {
+    if (pages.get(tabId) === page) pages.delete(tabId);
+    throw error;
+  }
+  return page;
+}
+
+async function start({ tabId }) {
+  const target = { tabId };
+  try {
+    await chrome.debugger.attach(target, "1.3");
+  } catch (error) {
+    if (!/already attached/i.test(error.message)) throw error;
+    await chrome.debugger.detach(target).catch(() => {}); // ours, from before this worker was restarted
+    await chrome.debugger.attach(target, "1.3");
+  }
+  const enabled = cdp(tabId, "Page.enable").then(() => true);
+  if (!(await Promise.race([enabled, sleep(3_000)]))) {
+    await chrome.debugger.detach(target).catch(() => {});
+    throw new Error("the page does not answer: a dialog may be open in the tab (answer it there), or its script is in an endless loop");
+  }
+}
+
+async function detach(tabId) {
+  const page = pages.get(tabId);
+  if (!page || page.calls.size || page.dialog) return;
+  pages.delete(tabId);
+  await chrome.debugger.detach({ tabId }).catch(() => {}); // the tab may be gone
+}
+
+// An alert is acknowledged. What asks for a decision is declined, unless the call says otherwise.
+async function answerDialog(page, record) {
+  const { type, message, defaultPrompt, url } = page.dialog;
+  page.dialog = null;
+  const wish = record.policy[type];
+  const accept = type === "alert" || (wish !== undefined && wish !== null && wish !== false);
+  const promptText = typeof wish === "string" ? wish : (defaultPrompt ?? "");
+  if (record.dialogs.length < MAX_DIALOGS) {
+    record.dialogs.push({ type, message, accepted: accept, ...(type === "prompt" ? { default: defaultPrompt, answer: accept ? promptText : null } : {}), ...(page.tabId === record.tabId ? {} : { tab: page.tabId }), url });
+  }
+  await cdp(page.tabId, "Page.handleJavaScriptDialog", { accept, promptText }).catch(() => {}); // the user was faster
+}
+
+const EVENTS = {
+  "Page.javascriptDialogOpening"(page, dialog) {
+    page.dialog = dialog;
+    const record = [...page.calls].at(-1);
+    if (record) answerDialog(page, record); // with no call running it is the user's
+  },
+  "Page.javascriptDialogClosed"(page) {
+    page.dialog = null;
+  },
+  "Page.windowOpen"(page, { url }, own) {
+    for (const record of own) record.opened.push(url || "about:blank");
+  },
+  "Page.frameRequestedNavigation"(page, { frameId, disposition }, own) {
+    if (isMain(page, frameId) && (disposition ?? "currentTab") === "currentTab") for (const record of own) record.navigating();
+  },
+  "Page.frameScheduledNavigation"(page, { frameId }, own) {
+    if (isMain(page, frameId)) for (const record of own) record.navigating();
+  },
+  "Page.frameStartedNavigating"(page, { frameId, navigationType }, own) {
+    if (isMain(page, frameId) && !/sameDocument/i.test(navigationType ?? "")) for (const record of own) record.navigating();
+  },
+  "Page.frameNavigated"(page, { frame, type }, own) {
+    if (frame.parentId) return;
+    page.main = frame.id;
+    for (const record of own) record.committed(frame.url, type === "BackForwardCacheRestore");
+  },
+  "Page.navigatedWithinDocument"(page, { frameId, url }, own) {
+    if (isMain(page, frameId)) for (const record of own) (record.within = url), record.moved.resolve();
+  },
+  "Page.domContentEventFired"(page, _, own) {
+    for (const record of own) record.loaded.resolve();
+  },
+  "Page.downloadWillBegin"(page, { url, suggestedFilename }, own) {
+    for (const record of own) record.downloads.push({ url, file: suggestedFilename }), record.moved.resolve();
+  },
+  "Inspector.targetCrashed"(page, _, own) {
+    for (const record of own) record.ended.resolve({ error: "crashed", message: "the page has crashed" });
+  },
+};
+
+function isMain(page, frameId) {
+  return !page.main || page.main === frameId;
+}
+
+chrome.debugger.onEvent.addListener((source, method, params) => {
+  const page = pages.get(source.tabId);
+  if (!page || source.sessionId || !Object.hasOwn(EVENTS, method)) return;
+  EVENTS[method](page, params ?? {}, [...page.calls].filter((record) => record.tabId === page.tabId));
+});
+
+chrome.debugger.onDetach.addListener(async (source, reason) => {
+  const page = pages.get(source.tabId);
+  if (!page) return;
+  pages.delete(source.tabId);
+  if (reason === "canceled_by_user") await chrome.storage.local.set({ paused: true }); // the bar's button says: stop
+  for (const record of page.calls) {
+    if (record.tabId !== page.tabId) continue;
+    record.onClosed?.();
+    record.ended.resolve(reason === "canceled_by_user" ? { error: "stopped", message: "the user has stopped the agent in the browser's bar" } : {});
+  }
+});
+
+chrome.tabs.onRemoved.addListener((tabId) => {
+  for (const record of records) if (record.tabId === tabId) record.onClosed?.(), record.ended.resolve({});
+});
+
+// A tab that a call has opened: shared like the one it came from, and its dialogs are the call's.
+chrome.tabs.onCreated.addListener(async (tab) => {
+  const url = tab.pendingUrl || tab.url || "about:blank";
+  const causes = [...records].filter((record) => record.tabId === tab.openerTabId || (!tab.openerTabId && record.opened.includes(url)));
+  if (!causes.length) return;
+  for (const record of causes) record.tabs.set(tab.id, url);
+  await tick(tab.id, true);
+  if (!(await sharedTabs())(tab) || !causes.some((record) => record.debugged)) return;
+  const page = await attach(tab.id).catch(() => null); // without it its dialogs are left to the user
+  for (const record of causes) if (page && records.has(record)) page.calls.add(record);
+  if (page && !page.calls.size) page.linger = setTimeout(detach, LINGER, tab.id);
+});
