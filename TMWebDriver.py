@@ -10,6 +10,9 @@ are synchronous. Each names its tab on the way, so drivers (and threads) don't g
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,6 +20,7 @@ from urllib.parse import urlsplit
 from genericagent import paths
 from genericagent.browser import wire
 from genericagent.errors import ToolError
+from genericagent.store import atomic
 
 if TYPE_CHECKING:
     from genericagent.abort import Abort
@@ -26,6 +30,18 @@ __all__ = ["TMWebDriver"]
 
 WAIT = 12.0  # seconds for a browser to connect after the start; the extension looks for us every 3
 SHOWN = 10  # tabs that an error lists
+OLD = 86_400  # seconds after which a page script's file is removed
+# What a page script becomes: it begins when the document is there, and tells its value or its error.
+_SCRIPT = """(async () => {
+if (document.readyState === 'loading') await new Promise(done => {
+  document.addEventListener('DOMContentLoaded', done, {once: true});
+  setTimeout(done, 3000);
+});
+try { return {value: await (async () => {
+%s
+})()}; } catch (error) { return {error: String(error?.stack ?? error)}; }
+})()
+"""
 OUTCOMES = ("exception", "timeout", "stayed", "not_opened", "crashed")  # what a page does; all else is the way to it
 
 
@@ -47,14 +63,14 @@ class TMWebDriver:
 
     def execute_js(
         self, code: str | dict[str, Any], timeout: float = 10, session_id: str | None = None, *, dialogs: Any = None,
-        frame: int = 0, around: str | None = None, args: dict[str, Any] | None = None,
+        frame: int = 0, around: tuple[str, str] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Run code in a tab like a line in its console: statements, `await` and `return` all work. `timeout` in seconds.
 
         `code` may also be a command, an object with `cmd` or its text; see docs/BROWSER.md.
         `dialogs` says what else than "dismiss" to do with some, e.g. {"confirm": True, "prompt": "Ann", "beforeunload": True}.
-        `frame`: the number that page_script() gave a frame. `around`: a page script to run with {**args, "phase":
-        "begin"} before the code and with "end" after it; `around` in the result has the frames' last values.
+        `frame`: a number that look() gave. `around`: page scripts as for look(), one to run before the code and one after
+        it; what the second returned is in the result as `around`, a list as look() gives it ([] when the page was left).
 
         Returns {"value", "type", "tab", "url", "via"}, or {"error", "kind", …} without a value, kind being "exception",
         "timeout" and so on. When they happened: "dialogs" [{"type", "message", "accepted"}], "new_tabs" [{"id", "url",
@@ -65,18 +81,20 @@ class TMWebDriver:
             return self._command(command, timeout, session_id)
         if not isinstance(code, str):
             raise ToolError("code must be JavaScript, or a command: an object with `cmd`")
-        request = {"do": "js", "code": code, "dialogs": dialogs, "frame": frame, "around": around, "args": args}
+        files = [self._page_file(script) for script in around] if around else None
+        request = {"do": "js", "code": code, "dialogs": dialogs, "frame": frame, "around": files}
         return self._in_tab(request, timeout, session_id)
 
-    def page_script(
-        self, name: str, args: dict[str, Any] | None = None, timeout: float = 10, session_id: str | None = None, *,
-        all_frames: bool = True,
-    ) -> dict[str, Any]:  # fmt: skip
-        """Run assets/page/NAME.js with `args` in a world of its own, in the tab or in all its frames.
+    def look(
+        self, script: str, timeout: float = 10, session_id: str | None = None, *, all_frames: bool = True
+    ) -> dict[str, Any]:
+        """Run a page script, the body of an async function, in a world of its own that the page doesn't see and that lasts
+        as long as the document: chrome.dom.openOrClosedShadowRoot() is there, the page's policy doesn't count.
 
         Returns {"tab", "url", "title", "frames": [{"frame", "value"} or {"frame", "error"}, …]}; frame 0 is the top one.
+        There are no frames where the browser lets no extension in.
         """
-        request = {"do": "page", "name": name, "args": args or {}, "all_frames": all_frames}
+        request = {"do": "page", "file": self._page_file(script), "all_frames": all_frames}
         return self._in_tab(request, timeout, session_id)
 
     def get_all_sessions(self) -> list[dict[str, Any]]:
@@ -104,8 +122,6 @@ class TMWebDriver:
     def status(self) -> dict[str, Any]:
         """Who is connected, after a real round trip to each: {"pid", "port", "link_port", "browsers": [{"id", "name",
         "version", "agent", "age", "ms" or "error", "tabs"}]}. Times in seconds, `ms` apart."""
-        import time
-
         found = dict(self._ask("status"))
         for browser in found["browsers"]:
             begin = time.perf_counter()
@@ -147,6 +163,18 @@ class TMWebDriver:
                 if last or what == "call":
                     raise ToolError(f"{error}; whether the call reached the browser is not known") from error
         raise AssertionError
+
+    def _page_file(self, script: str) -> str:
+        """Where the extension finds a script: that world takes no text, only files of the extension's folder."""
+        text = _SCRIPT % script
+        name = f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.js"
+        path = (self._home or paths.home()) / "extension" / "page" / name
+        if not path.exists():
+            if not path.parent.is_dir():
+                raise ToolError("the extension is not set up: ga browser setup")
+            clean_old(path.parent)
+            atomic.write_text(path, text)
+        return name
 
     def _browsers(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._ask("browsers", WAIT, self.stop)
@@ -298,6 +326,14 @@ class TMWebDriver:
                 why = f"step {number} failed, {len(steps) - number - 1} were not done: {results[-1]['error']}"
                 return {"value": results, "type": "array", "error": why, "kind": "batch"}
         return {"value": results, "type": "array"}
+
+
+def clean_old(folder: Path) -> None:
+    """Remove page scripts that no version of ours has used for a day."""
+    for file in folder.glob("*.js"):
+        with contextlib.suppress(OSError):  # another process may be cleaning too
+            if time.time() - file.stat().st_mtime > OLD:
+                file.unlink()
 
 
 def _only(rest: dict[str, Any], *known: str) -> dict[str, Any]:

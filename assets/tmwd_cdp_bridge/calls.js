@@ -1,7 +1,7 @@
 // The calls that the agent may make. Each names its tab: there is no "current" tab here that two agents could mix up.
 
-import { evaluate, inPages, inFrame } from "./run.js";
-import { attach, call, cdp, failure, settle } from "./debug.js";
+import { evaluate, inFrame, inPages } from "./run.js";
+import { call, cdp, failure, settle, sleep } from "./debug.js";
 import { sharedTabs, tick } from "./sharing.js";
 
 const CALLS = { tabs, create, close, activate, js, page, jump, cdp: rawCdp, cookies, screenshot };
@@ -41,12 +41,14 @@ async function close({ tab, dialogs }) {
   await theTab(tab);
   return call(tab, { dialogs, timeout: 5_000 }, async (record) => {
     const closed = new Promise((resolve) => {
-      record.onClosed = () => resolve(true);
-      setTimeout(resolve, 3_000, false);
+      record.onClosed = resolve;
+      record.stayed.promise.then(resolve);
+      setTimeout(resolve, 3_000);
     });
     if (record.debugged) cdp(tab, "Page.close").catch(() => {}); // asks the page, as a click on the x does
     else await chrome.tabs.remove(tab);
-    const gone = (await closed) || !(await chrome.tabs.get(tab).catch(() => null));
+    await closed;
+    const gone = !(await chrome.tabs.get(tab).catch(() => null));
     return gone ? { value: true, type: "boolean" } : { error: "stayed", message: "the page asked to stay (beforeunload) and was not overruled" };
   });
 }
@@ -58,24 +60,26 @@ async function activate({ tab }) {
   return { tab };
 }
 
-// Run code of the agent in the page; `around`: a page script before and after it, in the same call.
-async function js({ tab, code, timeout, dialogs, frame = 0, around, args }) {
+// Run code of the agent in the page; `around`: page scripts before and after it, in the same call.
+async function js({ tab, code, timeout, dialogs, frame = 0, around }) {
   await theTab(tab);
   return call(tab, { dialogs, timeout }, async (record) => {
-    if (around) await inPages(tab, around, { ...args, phase: "begin" }, true);
-    const result = frame || !record.debugged ? await inFrame(tab, frame, code) : await evaluate(tab, code, record);
+    const [before, after] = around ?? [];
+    if (before) await inPages(tab, before, true);
+    const result = record.debugged ? await evaluate(tab, frame, code, record, !after) : await inFrame(tab, frame, code);
     await settle(record);
-    if (around && !record.left) result.around = await record.unlessLeft(inPages(tab, around, { ...args, phase: "end" }, true), []);
-    else if (around) result.around = [];
-    if (around) await settle(record);
+    if (after) {
+      result.around = record.left ? [] : await record.unlessLeft(inPages(tab, after, true), []);
+      await settle(record);
+    }
     return result;
   });
 }
 
 // Run a page script: only looks, so no debugger and no bar in the browser unless it is there already.
-async function page({ tab, name, args, timeout, dialogs, all_frames = true }) {
+async function page({ tab, file, timeout, dialogs, all_frames = true }) {
   const { url, title } = await theTab(tab);
-  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, name, args ?? {}, all_frames, url) }));
+  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, file, all_frames, url) }));
 }
 
 async function jump({ tab, url, timeout, dialogs }) {
@@ -88,6 +92,7 @@ async function jump({ tab, url, timeout, dialogs }) {
       record.navigating();
       const { errorText } = await cdp(tab, "Page.navigate", { url });
       if (errorText && !record.downloads.length) {
+        if (errorText !== "net::ERR_ABORTED") await Promise.race([record.moved.promise, sleep(500)]); // its error page
         const stayed = record.dialogs.some((dialog) => dialog.type === "beforeunload" && !dialog.accepted);
         return { error: stayed ? "stayed" : "not_opened", message: stayed ? "the page asked to stay (beforeunload) and was not overruled: nothing was opened" : `${url} could not be opened: ${errorText}` };
       }

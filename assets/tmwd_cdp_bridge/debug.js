@@ -14,8 +14,9 @@ export function failure(code, message) {
   return Object.assign(new Error(message), { code });
 }
 
-export function cdp(tabId, method, params = {}) {
-  return chrome.debugger.sendCommand({ tabId }, method, params);
+// `where`: a tab, or {tabId, sessionId} for a frame of it that has a process of its own.
+export function cdp(where, method, params = {}) {
+  return chrome.debugger.sendCommand(typeof where === "number" ? { tabId: where } : where, method, params);
 }
 
 // What one call has caused so far.
@@ -30,8 +31,11 @@ class Record {
   debugged = false;
   moved = deferred(); // the main frame has gone elsewhere, or will not
   loaded = deferred();
+  leave = deferred(); // the document goes away
+  stayed = deferred(); // the page asked before leaving, and that was declined
   ended = deferred(); // there is no tab any more, or nothing to wait for in it
   asked = false; // for a navigation
+  late = false; // which did not come to its end
 
   constructor(tabId, { dialogs, timeout }) {
     this.tabId = tabId;
@@ -55,8 +59,6 @@ class Record {
     this.leave.resolve();
   }
 
-  leave = deferred();
-
   // `promise`, or `instead` when the document goes away under it.
   unlessLeft(promise, instead) {
     return Promise.race([promise.catch((error) => (this.left ? instead : Promise.reject(error))), this.leave.promise.then(() => instead)]);
@@ -69,7 +71,7 @@ class Record {
     else found.closed = true;
     if (this.dialogs.length) found.dialogs = this.dialogs;
     if (this.navigated ?? this.within) found.navigated = this.navigated ? found.url ?? this.navigated : this.within;
-    if (this.navigated && tab?.status === "loading") found.loading = true;
+    if (this.late) found.loading = true;
     if (this.downloads.length) found.downloads = this.downloads;
     const news = await Promise.all([...this.tabs.keys()].map((id) => chrome.tabs.get(id).catch(() => null)));
     if (news.length) found.new_tabs = news.map((t, i) => t ? { id: t.id, url: t.url || t.pendingUrl, title: t.title } : { id: [...this.tabs.keys()][i], closed: true });
@@ -86,7 +88,7 @@ function deferred() {
   return { promise, resolve };
 }
 
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Do `work(record)` in a tab and return its result together with what happened meanwhile. `look`: without attaching the
 // debugger; `must`: not without it.
@@ -136,8 +138,9 @@ export async function settle(record) {
         idle = tab?.status === "loading" || tab?.pendingUrl ? 0 : idle + 1;
       }
     };
-    const how = await Promise.race([record.moved.promise, given(), limit]);
-    if (how !== "late" && record.left) await Promise.race([record.loaded.promise, given(), limit, record.ended.promise]);
+    let how = await Promise.race([record.moved.promise, record.stayed.promise, given(), limit]);
+    if (how !== "late" && record.left) how = await Promise.race([record.loaded.promise, given(), limit, record.ended.promise]);
+    record.late = how === "late";
     record.asked = false;
   }
   for (let i = 0; i < 20 && record.opened.length > record.tabs.size && record.deadline - Date.now() > 300; i++) await sleep(50);
@@ -186,6 +189,38 @@ async function start({ tabId }) {
   }
 }
 
+// {where, contextId} of the page's own world in a frame, for Runtime.evaluate. Frames have other names in the debugger, so
+// we mark our own world in the frame, and look where the mark is.
+export async function worldOf(tabId, frame) {
+  const mark = crypto.randomUUID();
+  await chrome.scripting.executeScript({ target: { tabId, frameIds: [frame] }, injectImmediately: true, func: (text) => (globalThis.gaMark = text), args: [mark] });
+  const page = pages.get(tabId);
+  const places = [{ tabId }];
+  const worlds = [];
+  page.onOther = (source, method, params) => {
+    if (method === "Target.attachedToTarget" && params.targetInfo.type === "iframe") places.push({ tabId, sessionId: params.sessionId });
+    if (method === "Runtime.executionContextCreated") worlds.push({ where: { ...source }, ...params.context });
+  };
+  try {
+    for (let known = 0, turn = 0; turn < 10; turn++) { // events come when they come, not before the answer they belong to
+      for (; known < places.length; known++) {
+        await cdp(places[known], "Target.setAutoAttach", { autoAttach: true, waitForDebuggerOnStart: false, flatten: true });
+        await cdp(places[known], "Runtime.enable");
+      }
+      for (const { where, id, auxData } of worlds.filter((world) => world.origin === `chrome-extension://${chrome.runtime.id}`)) {
+        const { result } = await cdp(where, "Runtime.evaluate", { expression: "globalThis.gaMark", contextId: id, returnByValue: true });
+        const main = worlds.find((world) => world.auxData?.isDefault && world.auxData.frameId === auxData.frameId);
+        if (result.value === mark && main) return { where: main.where, contextId: main.id };
+      }
+      await sleep(10);
+    }
+    throw failure("failed", `frame ${frame} is not reachable by the debugger`);
+  } finally {
+    page.onOther = null;
+    for (const place of places) await cdp(place, "Runtime.disable").catch(() => {}); // the frame may be gone
+  }
+}
+
 async function detach(tabId) {
   const page = pages.get(tabId);
   if (!page || page.calls.size || page.dialog) return;
@@ -204,6 +239,7 @@ async function answerDialog(page, record) {
     record.dialogs.push({ type, message, accepted: accept, ...(type === "prompt" ? { default: defaultPrompt, answer: accept ? promptText : null } : {}), ...(page.tabId === record.tabId ? {} : { tab: page.tabId }), url });
   }
   await cdp(page.tabId, "Page.handleJavaScriptDialog", { accept, promptText }).catch(() => {}); // the user was faster
+  if (type === "beforeunload" && !accept) record.stayed.resolve();
 }
 
 const EVENTS = {
@@ -252,7 +288,9 @@ function isMain(page, frameId) {
 
 chrome.debugger.onEvent.addListener((source, method, params) => {
   const page = pages.get(source.tabId);
-  if (!page || source.sessionId || !Object.hasOwn(EVENTS, method)) return;
+  if (!page) return;
+  page.onOther?.(source, method, params ?? {});
+  if (source.sessionId || !Object.hasOwn(EVENTS, method)) return;
   EVENTS[method](page, params ?? {}, [...page.calls].filter((record) => record.tabId === page.tabId));
 });
 
@@ -275,7 +313,9 @@ chrome.tabs.onRemoved.addListener((tabId) => {
 // A tab that a call has opened: shared like the one it came from, and its dialogs are the call's.
 chrome.tabs.onCreated.addListener(async (tab) => {
   const url = tab.pendingUrl || tab.url || "about:blank";
-  const causes = [...records].filter((record) => record.tabId === tab.openerTabId || (!tab.openerTabId && record.opened.includes(url)));
+  if (/^chrome:/.test(url)) return; // the user's own new tab
+  let causes = [...records].filter((record) => record.tabId === tab.openerTabId);
+  if (!causes.length) causes = [...records].filter((record) => record.opened.length > record.tabs.size); // some come without an opener
   if (!causes.length) return;
   for (const record of causes) record.tabs.set(tab.id, url);
   await tick(tab.id, true);

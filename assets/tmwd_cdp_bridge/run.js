@@ -1,8 +1,9 @@
 // Code in pages. What the agent wrote runs in the page's own world, like in the console; page scripts, which come with this
 // extension, run in a world of their own where the page can't disturb them.
 
-import { cdp, failure } from "./debug.js";
+import { cdp, failure, sleep, worldOf } from "./debug.js";
 
+const LEADS_ELSEWHERE = /\b(click|submit|requestSubmit|history|location|dispatchEvent|open|close|navigate)\b/;
 const SOON = 60; // ms in which a click or the like shows whether it leads elsewhere
 
 // In the page, so it can use nothing from outside. describe(value): {type, value} in JSON, the kind kept.
@@ -104,35 +105,28 @@ function inPage(value, code) {
 }
 
 // Through the debugger: like a line in the console, and a `return` works too. A block keeps what it declares to itself.
-export async function evaluate(tabId, code, record) {
-  const how = { objectGroup: "ga", awaitPromise: true, userGesture: true, timeout: Math.max(1, record.deadline - Date.now()) };
-  const run = async (expression, more) => await cdp(tabId, "Runtime.evaluate", { ...how, expression, ...more });
+export async function evaluate(tabId, frame, code, record, wait) {
+  const { where, contextId } = frame ? await worldOf(tabId, frame) : { where: tabId };
+  const how = { contextId, objectGroup: "ga", awaitPromise: true, userGesture: true, timeout: Math.max(1, record.deadline - Date.now()) };
+  const run = (expression, more) => cdp(where, "Runtime.evaluate", { ...how, ...more, expression });
   try {
-    const literal = /^\s*\{[^]*\}\s*;?\s*$/.test(code) && await compiles(tabId, `async()=>(${bare(code)}\n)`);
-    let done = await run(literal ? `(${bare(code)}\n)` : `{${code}\n}`, { replMode: true });
+    const bare = code.trim().replace(/;$/, "");
+    // a function that nobody calls: is the whole an object, not a block?
+    const object = bare.startsWith("{") && bare.endsWith("}") && !(await run(`async()=>(${bare}\n)`)).exceptionDetails;
+    let done = await run(object ? `(${bare}\n)` : `{${code}\n}`, { replMode: true });
     if (isReturn(done)) done = await run(`(async () => {${code}\n})()`);
-    if (done.result?.subtype === "promise") done = await cdp(tabId, "Runtime.awaitPromise", { promiseObjectId: done.result.objectId });
-    if (done.exceptionDetails) return exception(done.exceptionDetails, record);
-    const value = await described(tabId, done.result);
-    if (/\b(click|submit|requestSubmit|history|location|dispatchEvent|open|close|navigate)\b/.test(code)) await Promise.race([new Promise((r) => setTimeout(r, SOON)), record.moved.promise, record.ended.promise]);
+    if (done.result?.subtype === "promise") done = await cdp(where, "Runtime.awaitPromise", { promiseObjectId: done.result.objectId });
+    if (done.exceptionDetails) return exception(done.exceptionDetails);
+    const value = await described(where, done.result);
+    if (wait && LEADS_ELSEWHERE.test(code)) await Promise.race([sleep(SOON), record.moved.promise, record.ended.promise]);
     return value;
   } catch (error) {
-    if (/navigated or closed|context was destroyed|Cannot find context|collected|Target closed|not attached|Detached/i.test(error.message)) {
-      await Promise.race([record.leave.promise, record.ended.promise, new Promise((r) => setTimeout(r, 1_000))]);
-      return { type: "undefined", value: null, note: "the page was left before the code had ended" };
-    }
-    throw error;
+    if (!/navigated or closed|context was destroyed|Cannot find context|collected|Target closed|not attached|Detached|session/i.test(error.message)) throw error;
+    await Promise.race([record.leave.promise, record.ended.promise, sleep(1_000)]);
+    return { type: "undefined", value: null, note: "the page was left before the code had ended" };
   } finally {
-    cdp(tabId, "Runtime.releaseObjectGroup", { objectGroup: "ga" }).catch(() => {}); // the page may be gone
+    cdp(where, "Runtime.releaseObjectGroup", { objectGroup: "ga" }).catch(() => {}); // the page may be gone
   }
-}
-
-function bare(code) {
-  return code.trim().replace(/;$/, "");
-}
-
-async function compiles(tabId, expression) {
-  return !(await cdp(tabId, "Runtime.evaluate", { expression })).exceptionDetails; // a function that nobody calls
 }
 
 // Refused at compile time, so nothing has run yet: what the code throws itself comes as a rejection "(in promise)".
@@ -140,41 +134,33 @@ function isReturn({ exceptionDetails: wrong }) {
   return wrong?.text === "Uncaught" && /^SyntaxError: Illegal return/.test(wrong.exception?.description ?? "");
 }
 
-function exception(details, record) {
-  const thrown = details.exception;
-  let message = thrown?.description ?? (thrown && "value" in thrown ? `Uncaught ${JSON.stringify(thrown.value)}` : details.text);
-  if (!thrown && /terminated/i.test(message) || Date.now() >= record.deadline - 5 && !thrown) return { error: "timeout", message: "not finished in time, the script was ended" };
-  return { error: "exception", message: message.split("\n    at ")[0], line: details.lineNumber + 1 };
+function exception({ exception: thrown, text, lineNumber }) {
+  if (!thrown && /terminated/i.test(text)) return { error: "timeout", message: "not finished in time: the script was ended" };
+  const message = thrown?.description ?? (thrown && "value" in thrown ? `Uncaught ${JSON.stringify(thrown.value)}` : text);
+  return { error: "exception", message: message.split("\n    at ")[0], line: lineNumber + 1 };
 }
 
-async function described(tabId, result) {
+async function described(where, result) {
   if (result.type === "undefined") return { type: "undefined", value: null };
   if (result.unserializableValue) return { type: result.type, value: result.unserializableValue };
   if (!result.objectId) return { type: result.subtype === "null" ? "null" : result.type, value: result.value ?? null };
   const functionDeclaration = `function () { "use strict"; return (${inPage})(this); }`;
-  const done = await cdp(tabId, "Runtime.callFunctionOn", { objectId: result.objectId, functionDeclaration, returnByValue: true });
-  if (done.exceptionDetails) return { type: result.type, value: result.description ?? "" };
-  return done.result.value;
+  const done = await cdp(where, "Runtime.callFunctionOn", { objectId: result.objectId, functionDeclaration, returnByValue: true });
+  return done.exceptionDetails ? { type: result.type, value: result.description ?? "" } : done.result.value;
 }
 
-// Without the debugger, or in another frame than the top one.
+// Without the debugger: the page's policy counts, and there is no user gesture.
 export async function inFrame(tabId, frame, code) {
   const [done] = await inject({ target: { tabId, frameIds: [frame] }, world: "MAIN", func: inPage, args: [null, code] });
   if (done.result?.error === "policy") throw failure("policy", `this page's policy forbids running text as code, and the debugger can't be used here: ${done.result.message}`);
   return done.result ?? { type: "undefined", value: null };
 }
 
-// Run the page script `name` in its own world, in the top frame or all: [{frame, value} | {frame, error}].
-export async function inPages(tabId, name, args, allFrames, url = "") {
-  if (url === "about:blank") return [];
-  const target = { tabId, allFrames };
-  const first = await inject({ target, func: runPageScript, args: [name, args] });
-  const missing = first.filter((one) => one.result?.missing).map((one) => one.frameId);
-  if (!missing.length) return first.map(outcome);
-  const where = { tabId, frameIds: missing };
-  await inject({ target: where, files: [`page/${name}.js`] });
-  const second = new Map((await inject({ target: where, func: runPageScript, args: [name, args] })).map((one) => [one.frameId, one]));
-  return first.map((one) => outcome(second.get(one.frameId) ?? one));
+// Run a page script (a file beside this one) in its own world, in the top frame or all: [{frame, value} | {frame, error}].
+export async function inPages(tabId, file, allFrames, url = "") {
+  if (url === "about:blank") return []; // the browser lets no extension in
+  const found = await inject({ target: { tabId, allFrames }, files: [`page/${file}`] });
+  return found.map(({ frameId, result }) => ({ frame: frameId, ...(result ?? { error: "the frame went away" }) }));
 }
 
 async function inject(what) {
@@ -184,25 +170,4 @@ async function inject(what) {
     const code = /Could not load file/.test(error.message) ? "missing" : "refused";
     throw failure(code, `the browser does not let us into this page: ${error.message}`);
   }
-}
-
-async function runPageScript(name, args) {
-  const script = globalThis.gaPage?.[name];
-  if (!script) return { missing: true };
-  if (document.readyState === "loading") {
-    await new Promise((resolve) => {
-      document.addEventListener("DOMContentLoaded", resolve, { once: true });
-      setTimeout(resolve, 3_000);
-    });
-  }
-  try {
-    return { value: await script(args) };
-  } catch (error) {
-    return { error: String(error?.stack ?? error) };
-  }
-}
-
-function outcome({ frameId, result, error }) {
-  if (error || !result) return { frame: frameId, error: String(error?.message ?? error ?? "the frame went away") };
-  return { frame: frameId, ...(result.missing ? { error: "the page script is not there" } : result) };
 }

@@ -59,7 +59,7 @@ def _setup(args: argparse.Namespace) -> int:
 
 
 def write_extension(home: Path, port: int = wire.PORT, link_port: int = wire.LINK_PORT, *, new_secret: bool = False) -> Path:
-    """The extension with its page scripts and its half of the secret, as a folder in `home`; returns the folder.
+    """The extension with its half of the secret, as a folder in `home`; returns the folder.
 
     Made anew each time but for the secret, so it can also refresh one that the browser has loaded. Raises ConfigError.
     """
@@ -75,18 +75,11 @@ def write_extension(home: Path, port: int = wire.PORT, link_port: int = wire.LIN
         (target / "page").mkdir(exist_ok=True)
         for file in paths.shipped("assets", "tmwd_cdp_bridge").iterdir():
             shutil.copyfile(file, target / file.name)
-        for script in paths.shipped("assets", "page").glob("*.js"):
-            atomic.write_text(target / "page" / script.name, _wrapped(script))
         atomic.write_text(target / "pairing.json", json.dumps({"secret": token, "port": port}), mode=0o600)
         (target / "pairing.json").chmod(0o600)
     except OSError as error:
         raise ConfigError(f"cannot make {error.filename or target}: {error.strerror or error}") from error
     return target
-
-
-def _wrapped(script: Path) -> str:
-    """A page script as a file that the extension can put into its own world of a page, to be called by name."""
-    return f"(globalThis.gaPage ??= {{}})[{json.dumps(script.stem)}] = async (args) => {{\n{script.read_text('utf-8')}\n}};\n"
 
 
 def _status() -> int:
