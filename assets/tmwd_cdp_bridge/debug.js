@@ -5,6 +5,7 @@ import { sharedTabs, tick } from "./sharing.js";
 
 const LINGER = 20_000; // ms that it stays after a call: the bar would flicker otherwise
 const LOAD = 10_000; // ms that a call waits for a page that it opened, if it has that long
+const WHOLE = 2_000; // ms more for its frames and images
 const MAX_DIALOGS = 50;
 
 const pages = new Map(); // tab id → its attached debugger
@@ -30,7 +31,8 @@ class Record {
   left = false; // the document that the call began in is gone
   debugged = false;
   moved = deferred(); // the main frame has gone elsewhere, or will not
-  loaded = deferred();
+  loaded = deferred(); // the new document can be worked with
+  whole = deferred(); // … with all that belongs to it
   leave = deferred(); // the document goes away
   stayed = deferred(); // the page asked before leaving, and that was declined
   ended = deferred(); // there is no tab any more, or nothing to wait for in it
@@ -48,6 +50,7 @@ class Record {
     this.asked = true;
     this.moved = deferred();
     this.loaded = deferred();
+    this.whole = deferred();
   }
 
   committed(url, restored) {
@@ -55,7 +58,7 @@ class Record {
     this.left = true;
     this.navigated = url;
     this.moved.resolve();
-    if (restored) this.loaded.resolve();
+    if (restored) this.loaded.resolve(), this.whole.resolve();
     this.leave.resolve();
   }
 
@@ -141,6 +144,7 @@ export async function settle(record) {
     let how = await Promise.race([record.moved.promise, record.stayed.promise, given(), limit]);
     if (how !== "late" && record.left) how = await Promise.race([record.loaded.promise, given(), limit, record.ended.promise]);
     record.late = how === "late";
+    if (record.left && !record.late) await Promise.race([record.whole.promise, given(), until(WHOLE), record.ended.promise]);
     record.asked = false;
   }
   for (let i = 0; i < 20 && record.opened.length > record.tabs.size && record.deadline - Date.now() > 300; i++) await sleep(50);
@@ -160,7 +164,7 @@ async function arrived(tabId) {
 export async function attach(tabId) {
   let page = pages.get(tabId);
   if (!page) {
-    page = { tabId, calls: new Set(), dialog: null, linger: 0, main: null };
+    page = { tabId, calls: new Set(), sessions: new Set(), dialog: null, linger: 0, main: null };
     pages.set(tabId, page);
     page.ready = start(page);
   }
@@ -195,17 +199,17 @@ export async function worldOf(tabId, frame) {
   const mark = crypto.randomUUID();
   await chrome.scripting.executeScript({ target: { tabId, frameIds: [frame] }, injectImmediately: true, func: (text) => (globalThis.gaMark = text), args: [mark] });
   const page = pages.get(tabId);
-  const places = [{ tabId }];
+  const enabled = new Map(); // session → how to reach it
   const worlds = [];
-  page.onOther = (source, method, params) => {
-    if (method === "Target.attachedToTarget" && params.targetInfo.type === "iframe") places.push({ tabId, sessionId: params.sessionId });
-    if (method === "Runtime.executionContextCreated") worlds.push({ where: { ...source }, ...params.context });
-  };
+  page.onWorld = (source, context) => worlds.push({ where: { ...source }, ...context });
   try {
-    for (let known = 0, turn = 0; turn < 10; turn++) { // events come when they come, not before the answer they belong to
-      for (; known < places.length; known++) {
-        await cdp(places[known], "Target.setAutoAttach", { autoAttach: true, waitForDebuggerOnStart: false, flatten: true });
-        await cdp(places[known], "Runtime.enable");
+    for (let turn = 0; turn < 10; turn++) { // events come when they come, not before the answer they belong to
+      for (const sessionId of [undefined, ...page.sessions]) {
+        if (enabled.has(sessionId)) continue;
+        const place = sessionId ? { tabId, sessionId } : { tabId };
+        enabled.set(sessionId, place);
+        await cdp(place, "Target.setAutoAttach", { autoAttach: true, waitForDebuggerOnStart: false, flatten: true });
+        await cdp(place, "Runtime.enable");
       }
       for (const { where, id, auxData } of worlds.filter((world) => world.origin === `chrome-extension://${chrome.runtime.id}`)) {
         const { result } = await cdp(where, "Runtime.evaluate", { expression: "globalThis.gaMark", contextId: id, returnByValue: true });
@@ -216,8 +220,8 @@ export async function worldOf(tabId, frame) {
     }
     throw failure("failed", `frame ${frame} is not reachable by the debugger`);
   } finally {
-    page.onOther = null;
-    for (const place of places) await cdp(place, "Runtime.disable").catch(() => {}); // the frame may be gone
+    page.onWorld = null;
+    for (const place of enabled.values()) await cdp(place, "Runtime.disable").catch(() => {}); // the frame may be gone
   }
 }
 
@@ -274,6 +278,9 @@ const EVENTS = {
   "Page.domContentEventFired"(page, _, own) {
     for (const record of own) record.loaded.resolve();
   },
+  "Page.loadEventFired"(page, _, own) {
+    for (const record of own) record.whole.resolve();
+  },
   "Page.downloadWillBegin"(page, { url, suggestedFilename }, own) {
     for (const record of own) record.downloads.push({ url, file: suggestedFilename }), record.moved.resolve();
   },
@@ -289,7 +296,9 @@ function isMain(page, frameId) {
 chrome.debugger.onEvent.addListener((source, method, params) => {
   const page = pages.get(source.tabId);
   if (!page) return;
-  page.onOther?.(source, method, params ?? {});
+  if (method === "Target.attachedToTarget" && params.targetInfo.type === "iframe") page.sessions.add(params.sessionId);
+  if (method === "Target.detachedFromTarget") page.sessions.delete(params.sessionId);
+  if (method === "Runtime.executionContextCreated") page.onWorld?.(source, params.context);
   if (source.sessionId || !Object.hasOwn(EVENTS, method)) return;
   EVENTS[method](page, params ?? {}, [...page.calls].filter((record) => record.tabId === page.tabId));
 });

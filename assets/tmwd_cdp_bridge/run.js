@@ -3,7 +3,8 @@
 
 import { cdp, failure, sleep, worldOf } from "./debug.js";
 
-const LEADS_ELSEWHERE = /\b(click|submit|requestSubmit|history|location|dispatchEvent|open|close|navigate)\b/;
+const LEADS_ELSEWHERE =
+  /\b(click|submit|requestSubmit|dispatchEvent|open|close|navigate|assign|reload)\s*\(|\bhistory\s*\.|\blocation\s*(\.\s*\w+\s*)?=[^=]|\blocation\s*\.\s*replace/;
 const SOON = 60; // ms in which a click or the like shows whether it leads elsewhere
 
 // In the page, so it can use nothing from outside. describe(value): {type, value} in JSON, the kind kept.
