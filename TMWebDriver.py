@@ -10,7 +10,6 @@ are synchronous. Each names its tab on the way, so drivers (and threads) don't g
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import time
 from pathlib import Path
@@ -30,18 +29,6 @@ __all__ = ["TMWebDriver"]
 
 WAIT = 12.0  # seconds for a browser to connect after the start; the extension looks for us every 3
 SHOWN = 10  # tabs that an error lists
-OLD = 86_400  # seconds after which a page script's file is removed
-# What a page script becomes: it begins when the document is there, and tells its value or its error.
-_SCRIPT = """(async () => {
-if (document.readyState === 'loading') await new Promise(done => {
-  document.addEventListener('DOMContentLoaded', done, {once: true});
-  setTimeout(done, 3000);
-});
-try { return {value: await (async () => {
-%s
-})()}; } catch (error) { return {error: String(error?.stack ?? error)}; }
-})()
-"""
 OUTCOMES = ("exception", "timeout", "stayed", "not_opened", "crashed")  # what a page does; all else is the way to it
 
 
@@ -54,7 +41,12 @@ class TMWebDriver:
     """
 
     def __init__(
-        self, port: int | None = None, link_port: int | None = None, *, home: Path | None = None, stop: Abort | None = None
+        self,
+        port: int | None = None,
+        link_port: int | None = None,
+        *,
+        home: Path | None = None,
+        stop: Abort | None = None,
     ) -> None:
         self.session: str | None = None
         self.stop = stop
@@ -63,14 +55,15 @@ class TMWebDriver:
 
     def execute_js(
         self, code: str | dict[str, Any], timeout: float = 10, session_id: str | None = None, *, dialogs: Any = None,
-        frame: int = 0, around: tuple[str, str] | None = None,
+        frame: int = 0, around: str | None = None, args: dict[str, Any] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Run code in a tab like a line in its console: statements, `await` and `return` all work. `timeout` in seconds.
 
         `code` may also be a command, an object with `cmd` or its text; see docs/BROWSER.md.
         `dialogs` says what else than "dismiss" to do with some, e.g. {"confirm": True, "prompt": "Ann", "beforeunload": True}.
-        `frame`: a number that look() gave. `around`: page scripts as for look(), one to run before the code and one after
-        it; what the second returned is in the result as `around`, a list as look() gives it ([] when the page was left).
+        `frame`: a number that page_script() gave. `around`: a page script to run in all frames with {**args, "phase":
+        "begin"} before the code and with "end" after it; `around` in the result is what the second time gave, a list as
+        page_script() gives it ([] when the page was left).
 
         Returns {"value", "type", "tab", "url", "via"}, or {"error", "kind", …} without a value, kind being "exception",
         "timeout" and so on. When they happened: "dialogs" [{"type", "message", "accepted"}], "new_tabs" [{"id", "url",
@@ -81,20 +74,22 @@ class TMWebDriver:
             return self._command(command, timeout, session_id)
         if not isinstance(code, str):
             raise ToolError("code must be JavaScript, or a command: an object with `cmd`")
-        files = [self._page_file(script) for script in around] if around else None
-        request = {"do": "js", "code": code, "dialogs": dialogs, "frame": frame, "around": files}
+        request: dict[str, Any] = {"do": "js", "code": code, "dialogs": dialogs, "frame": frame}
+        if around:
+            request.update(around=self._page_file(around), args=args)
         return self._in_tab(request, timeout, session_id)
 
-    def look(
-        self, script: str, timeout: float = 10, session_id: str | None = None, *, all_frames: bool = True
-    ) -> dict[str, Any]:
-        """Run a page script, the body of an async function, in a world of its own that the page doesn't see and that lasts
-        as long as the document: chrome.dom.openOrClosedShadowRoot() is there, the page's policy doesn't count.
+    def page_script(
+        self, name: str, args: dict[str, Any] | None = None, timeout: float = 10, session_id: str | None = None, *,
+        all_frames: bool = True,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Run assets/page/NAME.js, the body of `async (args) => {…}`, in a world of its own that the page doesn't see: it
+        lasts as long as the document, chrome.dom.openOrClosedShadowRoot() is there, the page's policy doesn't count.
 
         Returns {"tab", "url", "title", "frames": [{"frame", "value"} or {"frame", "error"}, …]}; frame 0 is the top one.
-        There are no frames where the browser lets no extension in.
+        There are no frames on about:blank, where the browser lets no extension in.
         """
-        request = {"do": "page", "file": self._page_file(script), "all_frames": all_frames}
+        request = {"do": "page", "file": self._page_file(name), "args": args, "all_frames": all_frames}
         return self._in_tab(request, timeout, session_id)
 
     def get_all_sessions(self) -> list[dict[str, Any]]:
@@ -110,7 +105,9 @@ class TMWebDriver:
         self.session = str(max(found, key=lambda tab: (tab["active"], tab["used"]))["id"])
         return self.session
 
-    def jump(self, url: str, timeout: float = 20, session_id: str | None = None, *, dialogs: Any = None) -> dict[str, Any]:
+    def jump(
+        self, url: str, timeout: float = 20, session_id: str | None = None, *, dialogs: Any = None
+    ) -> dict[str, Any]:
         """Open a URL in the current tab, or in a new one when none was chosen yet, and wait for its document.
         Returns {"tab", "url", …} as execute_js does; `error` when the page could not be opened or would not be left."""
         target = session_id or self.session
@@ -164,17 +161,16 @@ class TMWebDriver:
                     raise ToolError(f"{error}; whether the call reached the browser is not known") from error
         raise AssertionError
 
-    def _page_file(self, script: str) -> str:
-        """Where the extension finds a script: that world takes no text, only files of the extension's folder."""
-        text = _SCRIPT % script
-        name = f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.js"
-        path = (self._home or paths.home()) / "extension" / "page" / name
+    def _page_file(self, name: str) -> str:
+        """Where the extension finds a page script: its world takes no text, only files of the extension's folder."""
+        script = paths.shipped("assets", "page", f"{name}.js").read_text("utf-8")
+        file = f"{name}-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+        path = (self._home or paths.home()) / "extension" / "page" / f"{file}.js"
         if not path.exists():
             if not path.parent.is_dir():
                 raise ToolError("the extension is not set up: ga browser setup")
-            clean_old(path.parent)
-            atomic.write_text(path, text)
-        return name
+            atomic.write_text(path, f"(globalThis.gaPage ??= {{}})['{file}'] = async (args) => {{\n{script}\n}};\n")
+        return file
 
     def _browsers(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._ask("browsers", WAIT, self.stop)
@@ -216,7 +212,11 @@ class TMWebDriver:
             raise ToolError(f"there is no tab {wanted}: {self._listed()}")
         if not browser:
             there = self._browsers()
-            owners = [b["id"] for b in there if len(there) == 1 or any(t["id"] == f"{b['id']}:{tab}" for t in self._tabs(b["id"]))]
+            owners = [
+                b["id"]
+                for b in there
+                if len(there) == 1 or any(t["id"] == f"{b['id']}:{tab}" for t in self._tabs(b["id"]))
+            ]
             if len(owners) != 1:
                 raise ToolError(f"tab {tab} is in {len(owners)} of the connected browsers: {self._listed()}")
             browser = owners[0]
@@ -271,7 +271,10 @@ class TMWebDriver:
     # commands
 
     def _command(self, command: dict[str, Any], timeout: float, session_id: str | None) -> dict[str, Any]:
-        name, rest = command["cmd"], {key: value for key, value in command.items() if key not in ("cmd", "tab", "timeout")}
+        name, rest = (
+            command["cmd"],
+            {key: value for key, value in command.items() if key not in ("cmd", "tab", "timeout")},
+        )
         tab = command.get("tab", session_id)
         tab = None if tab is None else str(tab)
         timeout = _number(command.get("timeout", timeout))
@@ -285,7 +288,9 @@ class TMWebDriver:
             return self.jump(str(rest.pop("url", "")), timeout, tab, **_only(rest, "dialogs"))
         if name == "cdp":
             if not isinstance(rest.get("method"), str):
-                raise ToolError('cdp needs a method, e.g. {"cmd": "cdp", "method": "Page.getLayoutMetrics", "params": {}}')
+                raise ToolError(
+                    'cdp needs a method, e.g. {"cmd": "cdp", "method": "Page.getLayoutMetrics", "params": {}}'
+                )
             return self._in_tab({"do": "cdp", **_only(rest, "method", "params", "dialogs")}, timeout, tab)
         if name == "cookies":
             return self._in_tab({"do": "cookies", **_only(rest, "urls")}, timeout, tab)
@@ -328,14 +333,6 @@ class TMWebDriver:
         return {"value": results, "type": "array"}
 
 
-def clean_old(folder: Path) -> None:
-    """Remove page scripts that no version of ours has used for a day."""
-    for file in folder.glob("*.js"):
-        with contextlib.suppress(OSError):  # another process may be cleaning too
-            if time.time() - file.stat().st_mtime > OLD:
-                file.unlink()
-
-
 def _only(rest: dict[str, Any], *known: str) -> dict[str, Any]:
     if unknown := sorted(set(rest) - set(known)):
         raise ToolError(f"unknown: {', '.join(unknown)}" + (f"; known: {', '.join(known)}" if known else ""))
@@ -353,7 +350,9 @@ def _address(url: str) -> str:
     url = url.strip()
     if url == "about:blank":
         return url
-    if "://" not in url and not url.lower().startswith(("javascript:", "data:", "blob:", "about:", "view-source:", "file:")):
+    if "://" not in url and not url.lower().startswith(
+        ("javascript:", "data:", "blob:", "about:", "view-source:", "file:")
+    ):
         url = f"https://{url}"
     if urlsplit(url).scheme.lower() not in ("http", "https", "file"):
         raise ToolError(f"{url[:100]} is not opened: only http, https and file")

@@ -60,16 +60,16 @@ async function activate({ tab }) {
   return { tab };
 }
 
-// Run code of the agent in the page; `around`: page scripts before and after it, in the same call.
-async function js({ tab, code, timeout, dialogs, frame = 0, around }) {
+// Run code of the agent in the page; `around`: a page script before and after it, in the same call.
+async function js({ tab, code, timeout, dialogs, frame = 0, around, args }) {
   await theTab(tab);
   return call(tab, { dialogs, timeout }, async (record) => {
-    const [before, after] = around ?? [];
-    if (before) await inPages(tab, before, true);
-    const result = record.debugged ? await evaluate(tab, frame, code, record, !after) : await inFrame(tab, frame, code);
+    const look = (phase) => inPages(tab, around, { ...args, phase }, true);
+    if (around) await look("begin");
+    const result = record.debugged ? await evaluate(tab, frame, code, record, !around) : await inFrame(tab, frame, code);
     await settle(record);
-    if (after) {
-      result.around = record.left ? [] : await record.unlessLeft(inPages(tab, after, true), []);
+    if (around) {
+      result.around = record.left ? [] : await record.unlessLeft(look("end"), []);
       await settle(record);
     }
     return result;
@@ -77,9 +77,9 @@ async function js({ tab, code, timeout, dialogs, frame = 0, around }) {
 }
 
 // Run a page script: only looks, so no debugger and no bar in the browser unless it is there already.
-async function page({ tab, file, timeout, dialogs, all_frames = true }) {
+async function page({ tab, file, args, timeout, dialogs, all_frames = true }) {
   const { url, title } = await theTab(tab);
-  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, file, all_frames, url) }));
+  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, file, args ?? {}, all_frames, url) }));
 }
 
 async function jump({ tab, url, timeout, dialogs }) {

@@ -157,11 +157,37 @@ export async function inFrame(tabId, frame, code) {
   return done.result ?? { type: "undefined", value: null };
 }
 
-// Run a page script (a file beside this one) in its own world, in the top frame or all: [{frame, value} | {frame, error}].
-export async function inPages(tabId, file, allFrames, url = "") {
+// Run a page script in its own world, in the top frame or all: [{frame, value} | {frame, error}]. The agent's program puts
+// its page scripts into this extension's folder, each under its hash: a new version of one needs no reload.
+export async function inPages(tabId, file, args, allFrames, url = "") {
   if (url === "about:blank") return []; // the browser lets no extension in
-  const found = await inject({ target: { tabId, allFrames }, files: [`page/${file}`] });
-  return found.map(({ frameId, result }) => ({ frame: frameId, ...(result ?? { error: "the frame went away" }) }));
+  const first = await inject({ target: { tabId, allFrames }, func: runPageScript, args: [file, args] });
+  const missing = first.filter((one) => one.result?.missing).map((one) => one.frameId);
+  if (!missing.length) return first.map(outcome);
+  const target = { tabId, frameIds: missing };
+  await inject({ target, files: [`page/${file}.js`] });
+  const second = new Map((await inject({ target, func: runPageScript, args: [file, args] })).map((one) => [one.frameId, one]));
+  return first.map((one) => outcome(second.get(one.frameId) ?? one));
+}
+
+async function runPageScript(file, args) {
+  const script = globalThis.gaPage?.[file];
+  if (!script) return { missing: true };
+  if (document.readyState === "loading") {
+    await new Promise((resolve) => {
+      document.addEventListener("DOMContentLoaded", resolve, { once: true });
+      setTimeout(resolve, 3_000);
+    });
+  }
+  try {
+    return { value: await script(args) };
+  } catch (error) {
+    return { error: String(error?.stack ?? error) };
+  }
+}
+
+function outcome({ frameId, result }) {
+  return { frame: frameId, ...(!result || result.missing ? { error: "the frame went away" } : result) };
 }
 
 async function inject(what) {

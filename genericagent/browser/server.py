@@ -74,7 +74,9 @@ class Browser:
             self._connection.send(wire.encode({**request, "id": number, "timeout": round(timeout * 1000)}))
             found = answer.get(timeout=timeout + GRACE)
         except Empty:
-            raise ToolError(f"the browser did not answer within {timeout + GRACE:.0f} s; later answers are dropped") from None
+            raise ToolError(
+                f"the browser did not answer within {timeout + GRACE:.0f} s; later answers are dropped"
+            ) from None
         except OSError as error:
             raise ToolError(f"the connection to the browser broke: {error}") from error
         finally:
@@ -94,7 +96,9 @@ class Browser:
 
     def lost(self) -> None:
         for waiting in list(self._pending.values()):
-            waiting.put({"error": "lost", "message": "the browser was closed, or its extension was stopped or restarted"})
+            waiting.put(
+                {"error": "lost", "message": "the browser was closed, or its extension was stopped or restarted"}
+            )
 
     def end(self) -> None:
         self._connection.end()
@@ -294,7 +298,13 @@ class Bridge:
 
     def status(self) -> dict[str, Any]:
         gone = None if self.last_contact is None else round(time.monotonic() - self.last_contact, 1)
-        return {"pid": os.getpid(), "port": self.port, "link_port": self._link.port, "browsers": self.browsers(), "gone": gone}
+        return {
+            "pid": os.getpid(),
+            "port": self.port,
+            "link_port": self._link.port,
+            "browsers": self.browsers(),
+            "gone": gone,
+        }
 
     def close(self) -> None:
         """End all connections and let another process take over."""
@@ -342,7 +352,12 @@ class _LinkHandler(BaseHTTPRequestHandler):
             return self._answer(status(why))
         if self.headers.get_content_type() != "application/json":
             return self._answer(415)
-        if "transfer-encoding" in self.headers or not length.isascii() or not length.isdigit() or int(length) > MAX_BODY:
+        if (
+            "transfer-encoding" in self.headers
+            or not length.isascii()
+            or not length.isdigit()
+            or int(length) > MAX_BODY
+        ):
             return self._answer(413)
         try:
             data = wire.decode(self.rfile.read(int(length)))
@@ -435,7 +450,9 @@ class Link:
         return found["answer"]
 
 
-def join(home: Path, port: int | None = None, link_port: int | None = None, sleep: Callable[[float], object] = time.sleep) -> Bridge | Link:
+def join(
+    home: Path, port: int | None = None, link_port: int | None = None, sleep: Callable[[float], object] = time.sleep
+) -> Bridge | Link:
     """The bridge of this home: ours when nobody has one, else the way to it. Ports: those of setup. Raises ConfigError."""
     folder = home / "browser"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -444,7 +461,9 @@ def join(home: Path, port: int | None = None, link_port: int | None = None, slee
     for _ in range(50):
         if lock.acquire():
             try:
-                return Bridge(folder, wanted[0] if port is None else port, wanted[1] if link_port is None else link_port, lock)
+                return Bridge(
+                    folder, wanted[0] if port is None else port, wanted[1] if link_port is None else link_port, lock
+                )
             except BaseException:
                 lock.release()
                 raise
@@ -485,7 +504,9 @@ def _listen(port: int) -> socket.socket:
     except ConfigError as error:
         who = who_listens(port)
         held = f", which {who} holds" if who else ""
-        raise ConfigError(f"{error}{held}; end it, or choose other ports: ga browser setup --port N --link-port M") from error
+        raise ConfigError(
+            f"{error}{held}; end it, or choose other ports: ga browser setup --port N --link-port M"
+        ) from error
 
 
 def who_listens(port: int) -> str:
@@ -502,7 +523,7 @@ def who_listens(port: int) -> str:
         return ""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # of another user, or ended meanwhile
-            if any(os.readlink(fd) in inodes for fd in (process / "fd").iterdir()):
+            if any(str(fd.readlink()) in inodes for fd in (process / "fd").iterdir()):
                 return f"{(process / 'comm').read_text().strip()} (process {process.name})"
     return "a program of another user"
 

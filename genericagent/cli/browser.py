@@ -58,7 +58,9 @@ def _setup(args: argparse.Namespace) -> int:
     return 0
 
 
-def write_extension(home: Path, port: int = wire.PORT, link_port: int = wire.LINK_PORT, *, new_secret: bool = False) -> Path:
+def write_extension(
+    home: Path, port: int = wire.PORT, link_port: int = wire.LINK_PORT, *, new_secret: bool = False
+) -> Path:
     """The extension with its half of the secret, as a folder in `home`; returns the folder.
 
     Made anew each time but for the secret, so it can also refresh one that the browser has loaded. Raises ConfigError.
@@ -72,7 +74,8 @@ def write_extension(home: Path, port: int = wire.PORT, link_port: int = wire.LIN
         atomic.write_text(home / "browser" / "ports.json", json.dumps({"port": port, "link_port": link_port}))
         target.mkdir(mode=0o700, exist_ok=True)
         target.chmod(0o700)
-        (target / "page").mkdir(exist_ok=True)
+        shutil.rmtree(target / "page", ignore_errors=True)  # page scripts of versions that are gone
+        (target / "page").mkdir()
         for file in paths.shipped("assets", "tmwd_cdp_bridge").iterdir():
             shutil.copyfile(file, target / file.name)
         atomic.write_text(target / "pairing.json", json.dumps({"secret": token, "port": port}), mode=0o600)
