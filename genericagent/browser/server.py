@@ -224,15 +224,15 @@ class Bridge:
             self._socket.close()
             raise
         self.port: int = self._socket.getsockname()[1]
-        threading.Thread(target=self._accept, name="ga-browser-port", daemon=True).start()
-        threading.Thread(target=self._link.serve_forever, name="ga-browser-link", daemon=True).start()
+        for listener, take in ((self._socket, self._take), (self._link.socket, self._link.process_request)):
+            threading.Thread(target=self._accept, args=(listener, take), name="ga-browser-port", daemon=True).start()
         address = {"port": self._link.port, "token": self._link.token, "pid": os.getpid()}
         atomic.write_text(self._address, json.dumps(address), mode=0o600)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket, take: Callable[[socket.socket, Any], None]) -> None:
         while True:
             try:
-                sock, _ = self._socket.accept()
+                sock, address = listener.accept()
             except OSError:
                 if self._closed:
                     return
@@ -242,15 +242,18 @@ class Bridge:
                 sock.close()
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = _Connection(self, sock)
-            with self._changed:
-                full = sum(c.browser is None for c in self._connections) >= MAX_UNPAIRED
-                if not full:
-                    self._connections.add(connection)
-            if full:
-                sock.close()
-            else:
-                connection.start()
+            take(sock, address)
+
+    def _take(self, sock: socket.socket, address: Any) -> None:
+        connection = _Connection(self, sock)
+        with self._changed:
+            full = sum(c.browser is None for c in self._connections) >= MAX_UNPAIRED
+            if not full:
+                self._connections.add(connection)
+        if full:
+            sock.close()
+        else:
+            connection.start()
 
     def pairing(self) -> wire.Pairing:
         from .. import __version__
@@ -315,10 +318,9 @@ class Bridge:
             connections = list(self._connections)
         self._address.unlink(missing_ok=True)
         _wake(self._socket)
+        _wake(self._link.socket)
         for connection in connections:
             connection.end()
-        self._link.shutdown()
-        self._link.server_close()
         for connection in connections:
             connection.join(2)
         self._lock.release()

@@ -95,15 +95,29 @@ class Pairing:
 
 
 def encode(data: dict[str, Any]) -> str:
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(data, separators=(",", ":"))
 
 
 def decode(frame: str | bytes) -> dict[str, Any]:
-    """The object in a frame. Raises ValueError for everything else."""
-    data = json.loads(frame)
-    if not isinstance(data, dict):
-        raise ValueError("not an object")
+    """The object in a frame, half characters in its texts replaced. Raises ValueError for everything else."""
+    try:
+        data = json.loads(frame)
+        if not isinstance(data, dict):
+            raise ValueError("not an object")
+        if (b"\\ud" if isinstance(frame, bytes) else "\\ud") in frame:  # type: ignore[operator]
+            data = _whole(data)
+    except RecursionError:
+        raise ValueError("too deep") from None
     return data
+
+
+def _whole(data: Any) -> Any:
+    """Halves of surrogate pairs, which a JavaScript text may have and nothing can write, become question marks."""
+    if isinstance(data, str):
+        return data.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(data, list):
+        return [_whole(one) for one in data]
+    return {_whole(k): _whole(v) for k, v in data.items()} if isinstance(data, dict) else data
 
 
 def command_of(code: str | dict[str, Any]) -> dict[str, Any] | None:
