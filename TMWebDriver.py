@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TMWebDriver"]
 
-WAIT = 12.0  # seconds for a browser to connect after the start; the extension looks for us every 3
 SHOWN = 10  # tabs that an error lists
 OUTCOMES = ("exception", "timeout", "stayed", "not_opened", "crashed")  # what a page does; all else is the way to it
 
@@ -173,7 +172,7 @@ class TMWebDriver:
         return file
 
     def _browsers(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("browsers", WAIT, self.stop)
+        found: list[dict[str, Any]] = self._ask("browsers", True, self.stop)
         if self.stop is not None:
             self.stop.check()
         if not found:
@@ -226,7 +225,7 @@ class TMWebDriver:
         browser, tab = self._target(session_id)
         answer = self._ask("call", browser, {**request, "tab": tab}, timeout, self.stop)
         if answer.get("error") in ("gone", "not_shared"):
-            if session_id is None:
+            if session_id in (None, self.session):
                 self.session = None
             raise ToolError(f"{answer['message']}; {self._listed()}")
         return self._told(answer, browser)

@@ -1,11 +1,11 @@
 // The debugger of one tab, attached for a call and let go soon after: it runs code whatever the page's policy is, answers
 // dialogs, and tells of navigation and new tabs. While it is attached the browser shows its bar.
 
-import { sharedTabs, tick } from "./sharing.js";
+import { tick } from "./sharing.js";
 
 const LINGER = 20_000; // ms that it stays after a call: the bar would flicker otherwise
-const LOAD = 10_000; // ms that a call waits for a page that it opened, if it has that long
-const WHOLE = 2_000; // ms more for its frames and images
+const WHOLE = 2_000; // ms that a new page gets for its frames and images, when it can be worked with already
+const ARRIVE = 5_000; // ms for new tabs
 const MAX_DIALOGS = 50;
 
 const pages = new Map(); // tab id → its attached debugger
@@ -133,7 +133,7 @@ async function stopRunaway(tabId) {
 export async function settle(record) {
   const until = (ms) => sleep(Math.max(0, Math.min(ms, record.deadline - Date.now() - 200)));
   if (record.asked) {
-    const limit = until(LOAD).then(() => "late");
+    const limit = until(Infinity).then(() => "late");
     const given = async () => {
       for (let idle = 0; idle < 3; ) {
         await sleep(200);
@@ -148,7 +148,7 @@ export async function settle(record) {
     record.asked = false;
   }
   for (let i = 0; i < 20 && record.opened.length > record.tabs.size && record.deadline - Date.now() > 300; i++) await sleep(50);
-  const limit = until(LOAD / 2).then(() => "late");
+  const limit = until(ARRIVE).then(() => "late");
   for (const id of record.tabs.keys()) await Promise.race([arrived(id), limit]);
 }
 
@@ -258,11 +258,11 @@ const EVENTS = {
   "Page.windowOpen"(page, { url }, own) {
     for (const record of own) record.opened.push(url || "about:blank");
   },
-  "Page.frameRequestedNavigation"(page, { frameId, disposition }, own) {
-    if (isMain(page, frameId) && (disposition ?? "currentTab") === "currentTab") for (const record of own) record.navigating();
-  },
-  "Page.frameScheduledNavigation"(page, { frameId }, own) {
-    if (isMain(page, frameId)) for (const record of own) record.navigating();
+  "Page.frameRequestedNavigation"(page, { frameId, url, disposition }, own) {
+    for (const record of own) {
+      if (disposition !== "currentTab" && disposition !== "download") record.opened.push(url);
+      else if (isMain(page, frameId)) record.navigating();
+    }
   },
   "Page.frameStartedNavigating"(page, { frameId, navigationType }, own) {
     if (isMain(page, frameId) && !/sameDocument/i.test(navigationType ?? "")) for (const record of own) record.navigating();
@@ -323,13 +323,13 @@ chrome.tabs.onRemoved.addListener((tabId) => {
 chrome.tabs.onCreated.addListener(async (tab) => {
   const url = tab.pendingUrl || tab.url || "about:blank";
   if (/^chrome:/.test(url)) return; // the user's own new tab
-  let causes = [...records].filter((record) => record.tabId === tab.openerTabId);
-  if (!causes.length) causes = [...records].filter((record) => record.opened.length > record.tabs.size); // some come without an opener
-  if (!causes.length) return;
-  for (const record of causes) record.tabs.set(tab.id, url);
+  // a page has said that it opens one; else the "opener", which is the tab in front where that is another
+  const running = [...records];
+  const cause = running.find((record) => record.opened.length > record.tabs.size) ?? running.find((record) => record.tabId === tab.openerTabId);
+  if (!cause) return;
+  cause.tabs.set(tab.id, url);
+  const page = cause.debugged && (await attach(tab.id).catch(() => null)); // else its dialogs are the user's
   await tick(tab.id, true);
-  if (!(await sharedTabs())(tab) || !causes.some((record) => record.debugged)) return;
-  const page = await attach(tab.id).catch(() => null); // without it its dialogs are left to the user
-  for (const record of causes) if (page && records.has(record)) page.calls.add(record);
+  if (page && records.has(cause)) page.calls.add(cause);
   if (page && !page.calls.size) page.linger = setTimeout(detach, LINGER, tab.id);
 });

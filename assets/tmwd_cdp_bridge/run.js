@@ -130,14 +130,14 @@ export async function evaluate(tabId, frame, code, record, wait) {
   }
 }
 
-// Refused at compile time, so nothing has run yet: what the code throws itself comes as a rejection "(in promise)".
+// Refused when compiled, so nothing has run yet: what the code throws itself has a place in the code.
 function isReturn({ exceptionDetails: wrong }) {
-  return wrong?.text === "Uncaught" && /^SyntaxError: Illegal return/.test(wrong.exception?.description ?? "");
+  return wrong?.text === "Uncaught" && wrong.exception?.description === "SyntaxError: Illegal return statement";
 }
 
 function exception({ exception: thrown, text, lineNumber }) {
   if (!thrown && /terminated/i.test(text)) return { error: "timeout", message: "not finished in time: the script was ended" };
-  const message = thrown?.description ?? (thrown && "value" in thrown ? `Uncaught ${JSON.stringify(thrown.value)}` : text);
+  const message = thrown?.description ?? (thrown ? `Uncaught ${JSON.stringify(thrown.value)}` : text);
   return { error: "exception", message: message.split("\n    at ")[0], line: lineNumber + 1 };
 }
 

@@ -44,6 +44,8 @@ TOKEN_HEADER = "X-GA-Token"
 PAIRING_TIME = 5.0  # seconds to prove oneself
 SILENCE = 65.0  # seconds: the extension says something every 20
 GRACE = 3.0  # seconds on top of a call's own limit: the extension knows better what happened
+FIND_US = 12.0  # seconds after our start: the extension looks for us every 3
+WAKE_UP = 35.0  # seconds after the last contact: a sleeping extension is woken every 10, or 30 where the browser wants so
 MAX_UNPAIRED = 16  # connections at a time
 MAX_BODY = wire.MAX_FRAME
 Request_ = dict[str, Any]
@@ -279,16 +281,15 @@ class Bridge:
         if browser:
             browser.lost()
 
-    def browsers(self, wait: float = 0.0, stop: Any = None) -> list[dict[str, Any]]:
-        """Who is connected: {"id", "name", "version", "agent", "age": seconds since the last contact}. Waits up to
-        `wait` seconds for the first one, but not longer than one that is there needs to look for us."""
+    def browsers(self, wait: bool = False, stop: Any = None) -> list[dict[str, Any]]:
+        """Who is connected: {"id", "name", "version", "agent", "age": seconds since the last contact}. With `wait`, not
+        before one is there, but only as long as one that is awake, or has been there, needs to find us."""
         with self._changed:
-            if not self._browsers and wait:
-                known = self.last_contact is not None and time.monotonic() - self.last_contact < 60
-                patience = 35.0 if known else max(1.0, self.started + wait - time.monotonic())
-                end = time.monotonic() + min(wait, patience)
-                while not self._browsers and (left := end - time.monotonic()) > 0 and not (stop and stop.is_set()):
-                    self._changed.wait(min(left, 0.5))
+            while wait and not self._browsers and not (stop and stop.is_set()):
+                end = max(self.started + FIND_US, (self.last_contact or 0) + WAKE_UP)
+                if (left := end - time.monotonic()) <= 0:
+                    break
+                self._changed.wait(min(left, 0.5))
             now = time.monotonic()
             return [{**b.info, "age": round(now - b.last_contact, 1)} for b in self._browsers.values()]
 
@@ -375,7 +376,7 @@ class _LinkHandler(BaseHTTPRequestHandler):
         if self.path == "/call":
             return {"answer": bridge.call(str(data["browser"]), dict(data["request"]), float(data["timeout"]))}
         if self.path == "/browsers":
-            return {"answer": bridge.browsers(float(data["wait"]))}
+            return {"answer": bridge.browsers(bool(data["wait"]))}
         return {"answer": bridge.status()} if self.path == "/status" else None
 
     def _answer(self, code: int, data: dict[str, Any] | None = None) -> None:
@@ -406,8 +407,8 @@ class Link:
         self.pid = pid
         self._port, self._token = port, token
 
-    def browsers(self, wait: float = 0.0, stop: Any = None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("/browsers", {"wait": wait}, wait + GRACE, stop)
+    def browsers(self, wait: bool = False, stop: Any = None) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._ask("/browsers", {"wait": wait}, WAKE_UP + GRACE, stop)
         return found
 
     def call(self, browser: str, request: Request_, timeout: float, stop: Any = None) -> dict[str, Any]:

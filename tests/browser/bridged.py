@@ -66,26 +66,31 @@ class Chromium:
         self.signal(signal.SIGKILL)
         self.process.wait()
 
+    def _debugging(self, path: str) -> Any:
+        port_file = self.profile / "DevToolsActivePort"
+        until(lambda: port_file.is_file() and port_file.read_text().strip())
+        url = f"http://127.0.0.1:{port_file.read_text().split()[0]}/json/{path}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.read()
+
+    def _worker(self) -> dict[str, str] | None:
+        targets = json.loads(self._debugging("list"))
+        ours = [t for t in targets if t["type"] == "service_worker" and wire.EXTENSION_ID in t["url"]]
+        return ours[0] if ours else None
+
     def worker(self, expression: str) -> Any:
         """The value of an expression (awaited) in the extension's worker: what a user's click would do there."""
-        port = until(lambda: (self.profile / "DevToolsActivePort").is_file()) and int(
-            (self.profile / "DevToolsActivePort").read_text().split()[0]
-        )
-
-        def target() -> str | None:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as answer:
-                for one in json.load(answer):
-                    if one["type"] == "service_worker" and wire.EXTENSION_ID in one["url"]:
-                        return str(one["webSocketDebuggerUrl"])
-            return None
-
         params = {"expression": expression, "awaitPromise": True, "returnByValue": True}
-        with connect(until(target), proxy=None) as ws:
+        with connect(until(self._worker)["webSocketDebuggerUrl"], proxy=None) as ws:
             ws.send(json.dumps({"id": 1, "method": "Runtime.evaluate", "params": params}))
             while (answer := json.loads(ws.recv(timeout=10))).get("id") != 1:
                 pass
         assert "exceptionDetails" not in answer["result"], answer
         return answer["result"]["result"].get("value")
+
+    def stop_worker(self) -> None:
+        """As the browser does when it has nothing to do."""
+        self._debugging(f"close/{until(self._worker)['id']}")
 
 
 class Bridged:

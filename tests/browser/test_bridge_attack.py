@@ -328,9 +328,7 @@ def test_nobody_else_can_read_the_secrets(bridge: server.Bridge) -> None:
 
 
 def test_without_a_browser_the_wait_is_bounded_and_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:  # C089
-    import TMWebDriver as door
-
-    monkeypatch.setattr(door, "WAIT", 0.3)
+    monkeypatch.setattr(server, "FIND_US", 0.3)
     port, link_port = free_ports()
     with TMWebDriver(port, link_port) as driver:
         begin = time.monotonic()
