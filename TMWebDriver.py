@@ -86,10 +86,14 @@ class TMWebDriver:
         lasts as long as the document, chrome.dom.openOrClosedShadowRoot() is there, the page's policy doesn't count.
 
         Returns {"tab", "url", "title", "frames": [{"frame", "value"} or {"frame", "error"}, …]}; frame 0 is the top one.
-        There are no frames on about:blank, where the browser lets no extension in.
+        There are no frames on about:blank, where the browser lets no extension in. Raises ToolError also when the page
+        does not answer in time, or shows an error of the browser.
         """
         request = {"do": "page", "file": self._page_file(name), "args": args, "all_frames": all_frames}
-        return self._in_tab(request, timeout, session_id)
+        result = self._in_tab(request, timeout, session_id)
+        if "frames" not in result:
+            raise ToolError(f"the page could not be looked into: {result.get('error', 'it was left meanwhile')}")
+        return result
 
     def get_all_sessions(self) -> list[dict[str, Any]]:
         """The tabs that the user shares, as they are now: [{"id", "url", "title", "active", "browser"}, …]. `active`: in
@@ -228,7 +232,10 @@ class TMWebDriver:
             if session_id in (None, self.session):
                 self.session = None
             raise ToolError(f"{answer['message']}; {self._listed()}")
-        return self._told(answer, browser)
+        result = self._told(answer, browser)
+        if session_id is None and "tab" in result:
+            self.session = str(result["tab"])  # another where the browser has put it to sleep meanwhile
+        return result
 
     def _create(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         browser = self.session.rpartition(":")[0] if self.session else ""
@@ -247,6 +254,9 @@ class TMWebDriver:
             result["tab"] = name.format(result["tab"])
         for tab in result.get("new_tabs", ()):
             tab["id"] = name.format(tab["id"])
+        for dialog in result.get("dialogs", ()):
+            if "tab" in dialog:  # of another tab than the call's
+                dialog["tab"] = name.format(dialog["tab"])
         return result
 
     @staticmethod

@@ -1,15 +1,15 @@
 // The calls that the agent may make. Each names its tab: there is no "current" tab here that two agents could mix up.
 
 import { evaluate, inFrame, inPages } from "./run.js";
-import { call, cdp, failure, settle, sleep } from "./debug.js";
-import { sharedTabs, tick } from "./sharing.js";
+import { arrived, call, cdp, failure, settle, sleep } from "./debug.js";
+import { currentId, sharedTabs, tick } from "./sharing.js";
 
 const CALLS = { tabs, create, close, activate, js, page, jump, cdp: rawCdp, cookies, screenshot };
 
 export async function answer(request) {
   const run = Object.hasOwn(CALLS, request.do) ? CALLS[request.do] : null;
   if (!run) throw failure("unknown", `this extension (${chrome.runtime.getManifest().version}) has no call "${request.do}": run \`ga browser setup\` and reload it`);
-  return run(request);
+  return run("tab" in request ? { ...request, tab: await currentId(request.tab) } : request);
 }
 
 export function about(tab) {
@@ -24,6 +24,10 @@ async function tabs() {
 async function theTab(id) {
   const tab = await chrome.tabs.get(id).catch(() => null);
   if (!tab) throw failure("gone", `tab ${id} is closed`);
+  if (tab.discarded || tab.status === "unloaded") { // the browser has put it to sleep
+    await chrome.tabs.reload(id);
+    await Promise.race([arrived(id), sleep(10_000)]);
+  }
   if (!(await sharedTabs())(tab)) throw failure("not_shared", `tab ${id} is not shared with the agent, or it shows a page of the browser itself`);
   return tab;
 }

@@ -93,32 +93,32 @@ function deferred() {
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Do `work(record)` in a tab and return its result together with what happened meanwhile. `look`: without attaching the
-// debugger; `must`: not without it.
+// Do `work(record)` in a tab; returns its result together with what happened meanwhile. `look`: without attaching the
+// debugger for it; `must`: not without it.
 export async function call(tabId, { dialogs, timeout = 10_000, look = false, must = false }, work) {
   const record = new Record(tabId, { dialogs, timeout });
   records.add(record);
   let page, timer, result;
+  const limit = new Promise((_, reject) => {
+    const hint = () => (page ? "" : ": a dialog may be open in the tab (answer it there), or its script is busy");
+    timer = setTimeout(() => reject(failure("timeout", `not finished after ${timeout / 1000} s${hint()}`)), timeout);
+  });
   try {
-    page = look ? pages.get(tabId) : await attach(tabId).catch((error) => {
+    const attached = look && !pages.has(tabId) ? null : attach(tabId, record).catch((error) => {
       if (must) throw failure("no_debugger", `the browser does not let us debug this tab: ${error.message}`);
       result = { note: error.message };
     });
-    if (page) {
-      record.debugged = true;
-      page.calls.add(record);
-      clearTimeout(page.linger);
-      if (page.dialog) await answerDialog(page, record);
-    }
-    const limit = new Promise((_, reject) => (timer = setTimeout(() => reject(failure("timeout", `not finished after ${timeout / 1000} s`)), timeout)));
+    page = await Promise.race([attached, limit]);
+    record.debugged = Boolean(page);
     result = { ...result, ...(await Promise.race([work(record), record.ended.promise.then((why) => why ?? {}), limit])) };
   } catch (error) {
-    if (!record.left || error.code === "timeout") result = { ...result, error: error.code ?? "failed", message: error.message };
+    if (record.left && error.code !== "timeout") result = { ...result, type: "undefined", value: null, note: "the page was left before the code had ended" };
+    else result = { ...result, error: error.code ?? "failed", message: error.message };
     if (error.code === "timeout" && record.debugged) await stopRunaway(tabId);
   } finally {
     clearTimeout(timer);
     records.delete(record);
-    for (const [id, other] of pages) if (other.calls.delete(record)) other.linger = setTimeout(detach, other.calls.size ? 0 : LINGER, id);
+    for (const other of pages.values()) if (other.calls.delete(record)) rest(other);
   }
   return { tab: tabId, via: record.debugged ? "debugger" : "page", ...result, ...(await record.report()) };
 }
@@ -153,7 +153,7 @@ export async function settle(record) {
 }
 
 // The tab shows what it was opened for, or is gone.
-async function arrived(tabId) {
+export async function arrived(tabId) {
   for (;;) {
     const tab = await chrome.tabs.get(tabId).catch(() => null);
     if (!tab || (tab.status === "complete" && !tab.pendingUrl)) return;
@@ -161,13 +161,17 @@ async function arrived(tabId) {
   }
 }
 
-export async function attach(tabId) {
+// The debugger of a tab, for a call: its dialogs are answered from now on, also one that keeps us from coming further.
+async function attach(tabId, record) {
   let page = pages.get(tabId);
   if (!page) {
     page = { tabId, calls: new Set(), sessions: new Set(), dialog: null, linger: 0, main: null };
     pages.set(tabId, page);
     page.ready = start(page);
   }
+  clearTimeout(page.linger);
+  page.calls.add(record);
+  if (page.dialog) answerDialog(page, record);
   try {
     await page.ready;
   } catch (error) {
@@ -187,10 +191,23 @@ async function start({ tabId }) {
     await chrome.debugger.attach(target, "1.3");
   }
   const enabled = cdp(tabId, "Page.enable").then(() => true);
-  if (!(await Promise.race([enabled, sleep(3_000)]))) {
-    await chrome.debugger.detach(target).catch(() => {});
-    throw new Error("the page does not answer: a dialog may be open in the tab (answer it there), or its script is in an endless loop");
-  }
+  cdp(tabId, "Emulation.setFocusEmulationEnabled", { enabled: true }).catch(() => {}); // else no focus events behind other windows
+  if (await Promise.race([enabled, sleep(3_000)])) return;
+  chrome.debugger.detach(target).catch(() => {}); // it may be gone
+  throw new Error("the page does not answer: a dialog may be open in the tab (answer it there), or its script is in an endless loop");
+}
+
+// No call runs in it now.
+function rest(page) {
+  clearTimeout(page.linger);
+  if (!page.calls.size) page.linger = setTimeout(detach, LINGER, page);
+}
+
+async function detach(page) {
+  const { tabId } = page;
+  if (pages.get(tabId) !== page || page.calls.size || page.dialog) return; // a dialog that we let go we could never answer
+  pages.delete(tabId);
+  await chrome.debugger.detach({ tabId }).catch(() => {}); // the tab may be gone
 }
 
 // {where, contextId} of the page's own world in a frame, for Runtime.evaluate. Frames have other names in the debugger, so
@@ -225,13 +242,6 @@ export async function worldOf(tabId, frame) {
   }
 }
 
-async function detach(tabId) {
-  const page = pages.get(tabId);
-  if (!page || page.calls.size || page.dialog) return;
-  pages.delete(tabId);
-  await chrome.debugger.detach({ tabId }).catch(() => {}); // the tab may be gone
-}
-
 // An alert is acknowledged. What asks for a decision is declined, unless the call says otherwise.
 async function answerDialog(page, record) {
   const { type, message, defaultPrompt, url } = page.dialog;
@@ -254,6 +264,7 @@ const EVENTS = {
   },
   "Page.javascriptDialogClosed"(page) {
     page.dialog = null;
+    rest(page);
   },
   "Page.windowOpen"(page, { url }, own) {
     for (const record of own) record.opened.push(url || "about:blank");
@@ -328,8 +339,6 @@ chrome.tabs.onCreated.addListener(async (tab) => {
   const cause = running.find((record) => record.opened.length > record.tabs.size) ?? running.find((record) => record.tabId === tab.openerTabId);
   if (!cause) return;
   cause.tabs.set(tab.id, url);
-  const page = cause.debugged && (await attach(tab.id).catch(() => null)); // else its dialogs are the user's
+  if (cause.debugged) attach(tab.id, cause).catch(() => {}); // without it its dialogs are left to the user
   await tick(tab.id, true);
-  if (page && records.has(cause)) page.calls.add(cause);
-  if (page && !page.calls.size) page.linger = setTimeout(detach, LINGER, tab.id);
 });

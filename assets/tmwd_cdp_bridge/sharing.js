@@ -31,6 +31,19 @@ export async function tick(tabId, on) {
   await chrome.storage.session.set({ ticked: [...ticked] });
 }
 
+// A tab that the browser puts to sleep may get another id; who knows it by the old one still finds it.
+chrome.tabs.onReplaced.addListener(async (added, removed) => {
+  const { replaced } = await chrome.storage.session.get({ replaced: {} });
+  await chrome.storage.session.set({ replaced: { ...replaced, [removed]: added } });
+  if ((await tickedTabs()).has(removed)) await tick(added, true);
+});
+
+export async function currentId(tabId) {
+  const { replaced } = await chrome.storage.session.get({ replaced: {} });
+  while (Object.hasOwn(replaced, tabId)) tabId = replaced[tabId];
+  return tabId;
+}
+
 // A filter for tabs: pages that the agent can work in and that are shared.
 export async function sharedTabs() {
   const { only_ticked, private: also } = await settings();

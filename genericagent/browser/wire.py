@@ -101,14 +101,15 @@ def encode(data: dict[str, Any]) -> str:
 def decode(frame: str | bytes) -> dict[str, Any]:
     """The object in a frame, half characters in its texts replaced. Raises ValueError for everything else."""
     try:
-        data = json.loads(frame)
+        data: Any = json.loads(frame)
         if not isinstance(data, dict):
             raise ValueError("not an object")
         if (b"\\ud" if isinstance(frame, bytes) else "\\ud") in frame:  # type: ignore[operator]
             data = _whole(data)
     except RecursionError:
         raise ValueError("too deep") from None
-    return data
+    found: dict[str, Any] = data
+    return found
 
 
 def _whole(data: Any) -> Any:

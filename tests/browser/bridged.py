@@ -54,7 +54,11 @@ class Chromium:
         self.profile = profile
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", f"--load-extension={extension}", "about:blank"]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
 
     def signal(self, number: int) -> None:
@@ -128,7 +132,11 @@ class Site:
                 page = site.pages.get(self.path.split("?")[0], ("not here", {"Status": "404"}))
                 page = page(self) if callable(page) else page
                 text, headers = (page, {}) if isinstance(page, str) else page
-                body = text.replace("{other}", site.other).replace("{here}", site.url).encode("latin-1", "xmlcharrefreplace")
+                body = (
+                    text.replace("{other}", site.other)
+                    .replace("{here}", site.url)
+                    .encode("latin-1", "xmlcharrefreplace")
+                )
                 self.send_response(int(headers.get("Status", "200")))
                 for name, value in ({"Content-Type": "text/html; charset=utf-8"} | headers).items():
                     self.send_header(name, value)

@@ -13,10 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from bridged import free_ports, until
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.sync.client import ClientConnection, connect
 
@@ -25,8 +25,6 @@ from genericagent.browser import server, wire
 from genericagent.errors import Aborted, ConfigError, ToolError
 from genericagent.paths import home
 from TMWebDriver import TMWebDriver
-
-from bridged import free_ports, until
 
 
 @pytest.fixture
@@ -242,7 +240,9 @@ def test_no_spelling_of_a_foreign_host_is_answered(bridge: server.Bridge, route:
     for method in ("POST", "GET", "OPTIONS"):
         for spelling in SPELLINGS:
             host = f"Host: {spelling.format(port=link['port'])}"
-            status, body = ask(link["port"], route, host, JSON, f"{server.TOKEN_HEADER}: {link['token']}", method=method)
+            status, body = ask(
+                link["port"], route, host, JSON, f"{server.TOKEN_HEADER}: {link['token']}", method=method
+            )
             assert (status in (400, 403, 501), body) == (True, b""), spelling
 
 
@@ -256,7 +256,9 @@ def test_no_spelling_of_a_foreign_host_is_answered(bridge: server.Bridge, route:
         (415, [HOST, "X-GA-Token: {token}"]), (413, [HOST, JSON, "X-GA-Token: {token}", "Transfer-Encoding: chunked"]),
     ],
 )  # fmt: skip
-def test_the_link_wants_token_and_json_and_no_page(bridge: server.Bridge, status: int, headers: list[str]) -> None:  # C145
+def test_the_link_wants_token_and_json_and_no_page(
+    bridge: server.Bridge, status: int, headers: list[str]
+) -> None:  # C145
     link = link_of()
     got, body = ask(link["port"], "/status", *(h.format(**link) for h in headers))
     assert got == status and (status == 200) == bool(body)
@@ -265,11 +267,15 @@ def test_the_link_wants_token_and_json_and_no_page(bridge: server.Bridge, status
 @pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "HEAD", "DELETE", "X"])
 def test_the_link_answers_post_only(bridge: server.Bridge, method: str) -> None:
     link = link_of()
-    status, body = ask(link["port"], "/status", HOST.format(**link), JSON, f"X-GA-Token: {link['token']}", method=method)
+    status, body = ask(
+        link["port"], "/status", HOST.format(**link), JSON, f"X-GA-Token: {link['token']}", method=method
+    )
     assert (status, body) == (501, b"")
 
 
-@pytest.mark.parametrize("body", ["", "[]", "x", '{"browser": 1}', '{"browser": "a", "request": 5, "timeout": 1}', "[" * 9000])
+@pytest.mark.parametrize(
+    "body", ["", "[]", "x", '{"browser": 1}', '{"browser": "a", "request": 5, "timeout": 1}', "[" * 9000]
+)
 def test_a_malformed_call_is_answered_and_the_link_lives_on(bridge: server.Bridge, body: str) -> None:
     link = link_of()
     headers = [HOST.format(**link), JSON, f"X-GA-Token: {link['token']}"]
@@ -327,7 +333,9 @@ def test_nobody_else_can_read_the_secrets(bridge: server.Bridge) -> None:
     assert json.loads(private[2].read_text())["secret"] == secret()
 
 
-def test_without_a_browser_the_wait_is_bounded_and_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:  # C089
+def test_without_a_browser_the_wait_is_bounded_and_the_error_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # C089
     monkeypatch.setattr(server, "FIND_US", 0.3)
     port, link_port = free_ports()
     with TMWebDriver(port, link_port) as driver:
@@ -343,7 +351,9 @@ def test_without_a_browser_the_wait_is_bounded_and_the_error_says_what_to_do(mon
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:  # C095
     code = "import sys; sys.modules['websockets'] = None; sys.modules['websockets.frames'] = None\nfrom TMWebDriver import TMWebDriver\nTMWebDriver().status()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": "."})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": "."}
+    )
     assert "ConfigError" in done.stderr and "pip install websockets" in done.stderr
 
 
@@ -354,7 +364,12 @@ def test_setup_says_the_one_step_and_status_is_honest(run_ga: Callable[..., Any]
     assert server.ports(home()) == (20001, 20002)
     assert json.loads((home() / "extension" / "pairing.json").read_text())["port"] == 20001
     assert (home() / "extension" / "manifest.json").is_file()
-    for wrong in (["setup", "--port", "0x"], ["setup", "--port", "70000"], ["setup", "--port", "5", "--link-port", "5"], ["nonsense"]):
+    for wrong in (
+        ["setup", "--port", "0x"],
+        ["setup", "--port", "70000"],
+        ["setup", "--port", "5", "--link-port", "5"],
+        ["nonsense"],
+    ):
         from genericagent.errors import UsageError
 
         with pytest.raises(UsageError):
@@ -365,5 +380,3 @@ def test_handshake_libraries_are_refused_too(bridge: server.Bridge) -> None:
     for origin in (None, "https://evil.example", "null"):
         with pytest.raises(InvalidHandshake), connect(f"ws://127.0.0.1:{bridge.port}", origin=origin, proxy=None):  # type: ignore[arg-type]
             pass
-
-

@@ -58,7 +58,10 @@ PAGES: dict[str, Any] = {
         <script>addEventListener('beforeunload', e => e.preventDefault())</script>""",
     "/onload": "<title>onload</title><script>alert('load!')</script><p>after</p>",
     "/form": '<title>form</title><form action="/two"><input name=q value=1><button id=s>go</button></form>',
-    "/file": ("x" * 1000, {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment; filename=f.bin"}),
+    "/file": (
+        "x" * 1000,
+        {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment; filename=f.bin"},
+    ),
     "/nothing": ("", {"Status": "204"}),
     "/frames": '<title>frames</title><iframe src="/two"></iframe><iframe src="{other}/none"></iframe><iframe srcdoc="<p>in"></iframe>',
     "/big": "<title>big</title>" + f"<p>{'x' * 4990}</p>" * 4000,
@@ -181,7 +184,9 @@ def test_code_works_as_in_a_console(driver: TMWebDriver, code: str, wanted: Any)
 
 
 def test_what_code_declares_does_not_get_into_the_pages_way(driver: TMWebDriver, site: Site) -> None:
-    site.pages["/names"] = "<script>var items = 'page'; const $ = () => items; setTimeout(() => document.title = $(), 300)</script>"
+    site.pages["/names"] = (
+        "<script>var items = 'page'; const $ = () => items; setTimeout(() => document.title = $(), 300)</script>"
+    )
     driver.jump(site.url + "/names")
     assert value(driver, "const items = 5; let $ = 6; items + $") == 11
     until(lambda: value(driver, "document.title") == "page")
@@ -221,7 +226,14 @@ def test_a_call_that_never_ends_ends_alone(driver: TMWebDriver) -> None:  # C097
     assert value(driver, "1") == 1
 
 
-@pytest.mark.parametrize("code", ["while (true) {}", "await null; while (true) {}", "setTimeout(() => { while (true) {} }, 50); await new Promise(() => {})"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while (true) {}",
+        "await null; while (true) {}",
+        "setTimeout(() => { while (true) {} }, 50); await new Promise(() => {})",
+    ],
+)
 def test_an_endless_loop_is_ended_and_the_tab_lives_on(driver: TMWebDriver, site: Site, code: str) -> None:
     driver.jump(site.url + "/")
     begin = time.monotonic()
@@ -247,7 +259,12 @@ def test_idle_pages_are_left_alone(bridged: Bridged, site: Site) -> None:
     assert told[-1] == "/told?true,true,0"
     assert "/eval-blocked" in site.seen and "/csp?script-src" in site.seen and "/eval-ran" not in site.seen
     assert "/mutated" not in site.seen
-    assert bridged.chromium.worker("chrome.debugger.getTargets().then(all => all.filter(t => t.attached && t.type === 'page').length)") == 0
+    assert (
+        bridged.chromium.worker(
+            "chrome.debugger.getTargets().then(all => all.filter(t => t.attached && t.type === 'page').length)"
+        )
+        == 0
+    )
     driver = bridged.driver
     driver.set_session("/idle")
     assert value(driver, "confirm.toString()") == "function confirm() { [native code] }"
@@ -280,7 +297,9 @@ def test_dialogs_of_every_time_are_answered(driver: TMWebDriver, site: Site) -> 
     driver.jump(site.url + "/dialogs")
     many = driver.execute_js("for (let i = 0; i < 4; i++) alert(i); confirm('x')")
     assert [d["message"] for d in many["dialogs"]] == ["0", "1", "2", "3", "x"]
-    later = driver.execute_js("setTimeout(() => window.r = confirm('later'), 100); await new Promise(d => setTimeout(d, 300)); r")
+    later = driver.execute_js(
+        "setTimeout(() => window.r = confirm('later'), 100); await new Promise(d => setTimeout(d, 300)); r"
+    )
     assert (later["value"], later["dialogs"][0]["message"]) == (False, "later")
     driver.execute_js("setTimeout(() => window.r = confirm('between'), 50); 1")
     time.sleep(0.4)
@@ -340,7 +359,12 @@ def test_what_does_not_navigate_after_all_is_not_said_to(driver: TMWebDriver, si
 
 def test_a_new_tab_is_told_with_its_final_url(driver: TMWebDriver, site: Site) -> None:
     driver.jump(site.url + "/")
-    for code in ("b.click()", "window.open('/hop'); 1", "window.open('/hop', '_blank', 'noopener,width=300'); 1", "b.dispatchEvent(new MouseEvent('click', {ctrlKey: true, bubbles: true}))"):
+    for code in (
+        "b.click()",
+        "window.open('/hop'); 1",
+        "window.open('/hop', '_blank', 'noopener,width=300'); 1",
+        "b.dispatchEvent(new MouseEvent('click', {ctrlKey: true, bubbles: true}))",
+    ):
         result = driver.execute_js(code)
         [tab] = result["new_tabs"]
         assert (tab["url"], tab["title"]) == (site.url + "/two?final", "two"), code
@@ -359,12 +383,20 @@ def test_a_page_that_cannot_be_opened_is_an_error(driver: TMWebDriver, site: Sit
     driver.jump(site.url + "/")
     result = driver.jump("http://127.0.0.1:9/")
     assert result["kind"] == "not_opened" and "net::ERR" in result["error"]
-    for refused in ("javascript:alert(1)", "chrome://settings", "data:text/html,x", "about:config", "chrome-extension://x/y"):
+    for refused in (
+        "javascript:alert(1)",
+        "chrome://settings",
+        "data:text/html,x",
+        "about:config",
+        "chrome-extension://x/y",
+    ):
         with pytest.raises(ToolError, match="not opened"):
             driver.jump(refused)
 
 
-@pytest.mark.parametrize(("page", "kind"), [("/a.pdf", "application/pdf"), ("/a.png", "image/png"), ("/big", "text/html")])
+@pytest.mark.parametrize(
+    ("page", "kind"), [("/a.pdf", "application/pdf"), ("/a.png", "image/png"), ("/big", "text/html")]
+)
 def test_unusual_pages_work(driver: TMWebDriver, site: Site, page: str, kind: str) -> None:
     driver.jump(site.url + page, 30)
     assert value(driver, "document.contentType") == kind
@@ -405,7 +437,9 @@ def test_a_tab_that_closes_itself_ends_the_call(driver: TMWebDriver, site: Site)
 
 
 def test_without_a_page_one_is_made(bridged: Bridged) -> None:
-    bridged.chromium.worker("chrome.tabs.create({url: 'chrome://version'}).then(() => chrome.tabs.query({url: 'about:blank'})).then(t => chrome.tabs.remove(t.map(x => x.id))).then(() => 1)")
+    bridged.chromium.worker(
+        "chrome.tabs.create({url: 'chrome://version'}).then(() => chrome.tabs.query({url: 'about:blank'})).then(t => chrome.tabs.remove(t.map(x => x.id))).then(() => 1)"
+    )
     assert bridged.driver.get_all_sessions() == []
     assert value(bridged.driver, "1 + 1") == 2
     assert len(bridged.driver.get_all_sessions()) == 1
@@ -419,7 +453,11 @@ def test_two_agents_do_not_get_into_each_others_tabs(driver: TMWebDriver, site: 
         "    d.execute_js({'cmd': 'tabs', 'action': 'create', 'url': sys.argv[2]})\n"
         "    print(json.dumps([d.execute_js('location.href')['value'] for _ in range(50)]))"
     )
-    other = subprocess.Popen([sys.executable, "-c", program, str(shared.home), site.url + "/two?b"], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, str(shared.home), site.url + "/two?b"],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
     mine = [value(driver, "location.href") for _ in range(50)]
     assert set(mine) == {site.url + "/two?a"}
     assert set(json.loads(other.communicate(timeout=60)[0])) == {site.url + "/two?b"}
@@ -431,10 +469,14 @@ def test_two_agents_do_not_get_into_each_others_tabs(driver: TMWebDriver, site: 
 def test_commands(driver: TMWebDriver, site: Site) -> None:
     driver.jump(site.url + "/cookie")
     assert [c["value"] for c in value(driver, '{"cmd": "cookies"}') if c["name"] == "sid"] == ["s3cret"]
-    assert "layoutViewport" in value(driver, json.dumps({"cmd": "cdp", "method": "Page.getLayoutMetrics", "params": {}}))
+    assert "layoutViewport" in value(
+        driver, json.dumps({"cmd": "cdp", "method": "Page.getLayoutMetrics", "params": {}})
+    )
     image = driver.execute_js({"cmd": "screenshot", "full": True})["image"]
     assert image["media_type"] == "image/png" and base64.b64decode(image["data"]).startswith(b"\x89PNG")
-    jpeg = driver.execute_js({"cmd": "screenshot", "format": "jpeg", "clip": {"x": 0, "y": 0, "width": 10, "height": 10}})["image"]
+    jpeg = driver.execute_js(
+        {"cmd": "screenshot", "format": "jpeg", "clip": {"x": 0, "y": 0, "width": 10, "height": 10}}
+    )["image"]
     assert base64.b64decode(jpeg["data"]).startswith(b"\xff\xd8")
     assert driver.execute_js({"cmd": "jump", "url": site.url + "/dialogs"})["url"] == site.url + "/dialogs"
     asked = driver.execute_js({"cmd": "js", "code": "confirm('ok?')", "dialogs": {"confirm": True}})
@@ -456,9 +498,24 @@ def test_a_batch_refers_to_earlier_results_and_ends_at_the_first_error(driver: T
         {"cmd": "tabs", "action": "create", "url": site.url + "/two"}, {"cmd": "js", "tab": "{{0.tab}}", "code": "({n: 41, t: document.title})"},
         {"cmd": "js", "code": "{{1.value.n}} + 1"}, {"cmd": "js", "code": "return '{{1.value.t}}!'"},
     ]  # fmt: skip
-    assert [r.get("value") for r in value(driver, {"cmd": "batch", "steps": steps})][1:] == [{"n": 41, "t": "two"}, 42, "two!"]  # type: ignore[arg-type]
-    failed = driver.execute_js({"cmd": "batch", "steps": [{"cmd": "js", "code": "1"}, {"cmd": "js", "code": "x.y"}, {"cmd": "js", "code": "globalThis.ran = 1"}]})
-    assert [r.get("value") for r in failed["value"]] == [1, None] and "step 1 failed, 1 were not done" in failed["error"]
+    assert [r.get("value") for r in value(driver, {"cmd": "batch", "steps": steps})][1:] == [
+        {"n": 41, "t": "two"},
+        42,
+        "two!",
+    ]  # type: ignore[arg-type]
+    failed = driver.execute_js(
+        {
+            "cmd": "batch",
+            "steps": [
+                {"cmd": "js", "code": "1"},
+                {"cmd": "js", "code": "x.y"},
+                {"cmd": "js", "code": "globalThis.ran = 1"},
+            ],
+        }
+    )
+    assert [r.get("value") for r in failed["value"]] == [1, None] and "step 1 failed, 1 were not done" in failed[
+        "error"
+    ]
     assert value(driver, "globalThis.ran ?? 0") == 0
 
 
@@ -469,7 +526,9 @@ def test_a_batch_refers_to_earlier_results_and_ends_at_the_first_error(driver: T
 def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page script of the test's own, `probe`."""
     shipped = paths.shipped
-    monkeypatch.setattr(paths, "shipped", lambda *parts: tmp_path / parts[-1] if parts[-1] == "probe.js" else shipped(*parts))
+    monkeypatch.setattr(
+        paths, "shipped", lambda *parts: tmp_path / parts[-1] if parts[-1] == "probe.js" else shipped(*parts)
+    )
     return tmp_path / "probe.js"
 
 
@@ -516,15 +575,45 @@ def test_a_page_script_around_sees_what_the_code_did(driver: TMWebDriver, site: 
     assert (left["navigated"], left["around"], left["value"]) == (site.url + "/two", [], 1)
 
 
+def test_a_page_that_does_not_answer_is_an_error_of_the_look(driver: TMWebDriver, site: Site, probe: Path) -> None:
+    probe.write_text("await new Promise(() => {})")
+    driver.jump(site.url + "/")
+    with pytest.raises(ToolError, match="not finished after 1 s"):
+        driver.page_script("probe", timeout=1)
+    probe.write_text("return 1")
+    assert driver.page_script("probe")["frames"] == [{"frame": 0, "value": 1}]
+
+
+def test_a_tab_in_the_background_or_asleep_works_like_any(driver: TMWebDriver, site: Site, shared: Bridged) -> None:
+    driver.jump(site.url + "/form")
+    tab = driver.session
+    driver.execute_js({"cmd": "tabs", "action": "create", "url": site.url + "/two"})
+    code = "const q = document.forms[0].q; let n = 0; q.onfocus = () => n++; q.focus(); return [n, document.hasFocus()]"
+    assert value(driver, code, session_id=tab) == [1, True]
+    shared.chromium.worker(
+        f"chrome.debugger.detach({{tabId: {tab}}}).catch(() => 0).then(() => chrome.tabs.discard({tab})).then(() => 1)"
+    )
+    assert value(driver, "document.title", session_id=tab) == "form"
+
+
 # without the debugger, pauses, restarts
 
 
 def test_without_the_debugger_the_page_itself_runs_the_code(bridged: Bridged, site: Site) -> None:
-    bridged.chromium.worker("chrome.debugger.attach = () => Promise.reject(new Error('another extension is in this page')), 1")
+    bridged.chromium.worker(
+        "chrome.debugger.attach = () => Promise.reject(new Error('another extension is in this page')), 1"
+    )
     driver = bridged.driver
     assert driver.jump(site.url + "/")["via"] == "page"
     until(lambda: driver.execute_js("document.title").get("value") == "home")
-    for code, wanted in (("1 + 1", 2), ("return 3", 3), ("const a = 4; a", 4), ("await Promise.resolve(5)", 5), ("({a: [false]})", {"a": [False]}), ("undefined", None)):
+    for code, wanted in (
+        ("1 + 1", 2),
+        ("return 3", 3),
+        ("const a = 4; a", 4),
+        ("await Promise.resolve(5)", 5),
+        ("({a: [false]})", {"a": [False]}),
+        ("undefined", None),
+    ):
         result = driver.execute_js(code)
         assert (result.get("value"), result["via"]) == (wanted, "page"), result
     assert "ReferenceError" in driver.execute_js("nope.x")["error"]
@@ -545,7 +634,9 @@ def test_the_user_pauses_and_chooses_tabs(bridged: Bridged, site: Site) -> None:
     for call in (driver.get_all_sessions, lambda: driver.execute_js("1")):
         with pytest.raises(ToolError, match="paused"):
             call()
-    worker("chrome.storage.local.set({paused: false, only_ticked: true}).then(() => chrome.storage.session.set({ticked: []})).then(() => 1)")
+    worker(
+        "chrome.storage.local.set({paused: false, only_ticked: true}).then(() => chrome.storage.session.set({ticked: []})).then(() => 1)"
+    )
     assert driver.get_all_sessions() == []
     with pytest.raises(ToolError, match="not shared"):
         driver.execute_js("1", session_id=first)
@@ -579,7 +670,9 @@ def test_it_reconnects_after_a_restart_of_ours_and_a_second_process_takes_over(b
     assert value(bridged.driver, "5") == 5
 
 
-def test_status_is_a_real_round_trip(bridged: Bridged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # C086
+def test_status_is_a_real_round_trip(
+    bridged: Bridged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # C086
     monkeypatch.setenv("GA_HOME", str(bridged.home))
     assert run_browser(["status"]) == 0
     assert "connected, answered in" in capsys.readouterr().out
@@ -604,7 +697,9 @@ def test_two_profiles_are_named_and_addressed(bridged: Bridged, site: Site, tmp_
     try:
         until(lambda: len(driver.status()["browsers"]) == 2)
         tabs = driver.get_all_sessions()
-        assert len({t["browser"] for t in tabs}) == 2 and all(t["id"] == f"{t['browser']}:{t['id'].split(':')[1]}" for t in tabs)
+        assert len({t["browser"] for t in tabs}) == 2 and all(
+            t["id"] == f"{t['browser']}:{t['id'].split(':')[1]}" for t in tabs
+        )
         here = driver.execute_js("location.href")  # the tab from before
         assert here["value"].endswith("?first") and here["tab"].endswith(f":{plain}")
         there = next(t for t in tabs if t["browser"] != here["tab"].split(":")[0])
@@ -615,7 +710,9 @@ def test_two_profiles_are_named_and_addressed(bridged: Bridged, site: Site, tmp_
     assert value(driver, "location.href", session_id=plain).endswith("?first")
 
 
-def test_a_page_cannot_reach_the_bridge_or_the_extension(driver: TMWebDriver, site: Site, shared: Bridged) -> None:  # C145
+def test_a_page_cannot_reach_the_bridge_or_the_extension(
+    driver: TMWebDriver, site: Site, shared: Bridged
+) -> None:  # C145
     driver.jump(site.url + "/")
     status = driver.status()
     code = f"""const outcome = [];

@@ -67,14 +67,26 @@ def welcome(nonce: str, proof: str) -> str:
     return wire.encode({"welcome": {"nonce": nonce, "proof": proof, "about": {"name": "GenericAgent", "pid": 1}}})
 
 
-KINDS = ["says nothing", "commands at once", "commands after the knock", "wrong proof", "recorded welcome", "the knock sent back", "welcome with a command behind", "junk"]
+KINDS = [
+    "says nothing",
+    "commands at once",
+    "commands after the knock",
+    "wrong proof",
+    "recorded welcome",
+    "the knock sent back",
+    "welcome with a command behind",
+    "junk",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_extension_does_nothing_for_an_impostor(kind: str, site: Site, tmp_path: Path) -> None:  # C094 C145
     port, link_port = free_ports()
     extension = write_extension(tmp_path, port, link_port)
-    recorded = welcome("ab" * 32, wire.proof((tmp_path / "browser" / "secret").read_text().strip(), "server", port, "cd" * 32, "ab" * 32))
+    recorded = welcome(
+        "ab" * 32,
+        wire.proof((tmp_path / "browser" / "secret").read_text().strip(), "server", port, "cd" * 32, "ab" * 32),
+    )
 
     def script(ws: ServerConnection, me: Impostor) -> None:
         if kind == "commands at once":
@@ -93,6 +105,7 @@ def test_the_extension_does_nothing_for_an_impostor(kind: str, site: Site, tmp_p
     try:
         assert impostor.ended.wait(30)
         assert all(set(frame) == {"knock"} for frame in impostor.heard), impostor.heard
+        assert chromium.worker("chrome.tabs.query({}).then(tabs => tabs.length)") == 1
         assert site.seen == []
     finally:
         chromium.close()
@@ -109,7 +122,10 @@ def test_who_passes_the_proofs_on_to_our_server_gets_nowhere(site: Site, tmp_pat
 
     def script(ws: ServerConnection, me: Impostor) -> None:
         knock = wire.encode(me.hear(ws))
-        with contextlib.suppress(ConnectionClosed), connect(f"ws://127.0.0.1:{real.port}/", origin=wire.ORIGIN, proxy=None) as there:  # type: ignore[arg-type]
+        with (
+            contextlib.suppress(ConnectionClosed),
+            connect(f"ws://127.0.0.1:{real.port}/", origin=wire.ORIGIN, proxy=None) as there,
+        ):  # type: ignore[arg-type]
             there.send(knock)
             answered.append(str(there.recv(timeout=10)))
         send(ws, [*answered, *commands(site)])

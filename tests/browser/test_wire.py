@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[2]
 def knock(**changes: Any) -> str:
     nonce, time = changes.pop("nonce", "ab" * 32), changes.pop("time", int(NOW * 1000))
     secret, port = changes.pop("secret", SECRET), changes.pop("port", PORT)
-    return wire.encode({"knock": {"nonce": nonce, "time": time, "proof": wire.proof(secret, "knock", port, nonce, time)} | changes})
+    return wire.encode(
+        {"knock": {"nonce": nonce, "time": time, "proof": wire.proof(secret, "knock", port, nonce, time)} | changes}
+    )
 
 
 def pairing(nonces: wire.Nonces | None = None) -> wire.Pairing:
@@ -84,7 +86,7 @@ def test_nothing_but_a_proof_opens_the_door(frame: str | bytes) -> None:
 def test_the_id_of_the_extension_follows_from_its_key() -> None:
     manifest = json.loads((ROOT / "assets/tmwd_cdp_bridge/manifest.json").read_text("utf-8"))
     digest = hashlib.sha256(b64decode(manifest["key"])).hexdigest()[:32]
-    assert wire.EXTENSION_ID == "".join(chr(ord("a") + int(c, 16)) for c in digest)
+    assert "".join(chr(ord("a") + int(c, 16)) for c in digest) == wire.EXTENSION_ID
 
 
 def test_the_extension_asks_for_little_and_exposes_nothing() -> None:
@@ -114,7 +116,11 @@ def test_a_command_is_an_object_with_cmd(code: Any, command: str | None) -> None
 
 def test_steps_refer_to_what_earlier_ones_gave() -> None:
     done = [{"value": {"id": 7, "names": ["Ann", "Bo"]}}, {"value": None}]
-    step = {"code": "f({{0.value.id}}, {{0.value.names}})", "tab": "{{0.value.id}}", "more": ["{{0.value.names.1}}", 3, "{{1.value}}"]}
+    step = {
+        "code": "f({{0.value.id}}, {{0.value.names}})",
+        "tab": "{{0.value.id}}",
+        "more": ["{{0.value.names.1}}", 3, "{{1.value}}"],
+    }
     assert wire.resolve(step, done) == {"code": 'f(7, ["Ann", "Bo"])', "tab": 7, "more": ["Bo", 3, None]}
     assert wire.resolve({"code": "{{ x }} {{a.b}} $0"}, done) == {"code": "{{ x }} {{a.b}} $0"}
     for nowhere in ("{{2}}", "{{0.value.names.9}}", "{{1.value.x}}", "a {{0.no}}"):
