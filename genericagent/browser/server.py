@@ -45,9 +45,7 @@ PAIRING_TIME = 5.0  # seconds to prove oneself
 SILENCE = 65.0  # seconds: the extension says something every 20
 GRACE = 3.0  # seconds on top of a call's own limit: the extension knows better what happened
 FIND_US = 12.0  # seconds after our start: the extension looks for us every 3
-WAKE_UP = (
-    35.0  # seconds after the last contact: a sleeping extension is woken every 10, or 30 where the browser wants so
-)
+WAKE_UP = 35.0  # seconds after the last contact: a sleeping extension wakes every 10, or 30 where the browser insists
 MAX_UNPAIRED = 16  # connections at a time
 MAX_BODY = wire.MAX_FRAME
 Request_ = dict[str, Any]

@@ -85,7 +85,7 @@ class Chromium:
     def worker(self, expression: str) -> Any:
         """The value of an expression (awaited) in the extension's worker: what a user's click would do there."""
         params = {"expression": expression, "awaitPromise": True, "returnByValue": True}
-        with connect(until(self._worker)["webSocketDebuggerUrl"], proxy=None) as ws:
+        with connect(until(self._worker)["webSocketDebuggerUrl"]) as ws:
             ws.send(json.dumps({"id": 1, "method": "Runtime.evaluate", "params": params}))
             while (answer := json.loads(ws.recv(timeout=10))).get("id") != 1:
                 pass

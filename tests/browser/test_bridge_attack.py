@@ -47,7 +47,7 @@ def knock(port: int, key: str, **changes: Any) -> str:
 @contextlib.contextmanager
 def extension(port: int, key: str, profile: str = "abcd") -> Iterator[ClientConnection]:
     """A stand-in for the extension, paired."""
-    with connect(f"ws://127.0.0.1:{port}/", origin=wire.ORIGIN, proxy=None) as ws:  # type: ignore[arg-type]
+    with connect(f"ws://127.0.0.1:{port}/", origin=wire.ORIGIN) as ws:
         frame = knock(port, key)
         ws.send(frame)
         welcome = json.loads(ws.recv(timeout=5))["welcome"]
@@ -107,7 +107,7 @@ def test_there_is_one_path(bridge: server.Bridge, path: str) -> None:
 def frames_after(port: int, *frames: str | bytes) -> list[Any]:
     """What a connection with the right Origin gets for these frames, until it is ended."""
     got = []
-    with connect(f"ws://127.0.0.1:{port}/", origin=wire.ORIGIN, proxy=None) as ws:  # type: ignore[arg-type]
+    with connect(f"ws://127.0.0.1:{port}/", origin=wire.ORIGIN) as ws:
         try:
             for frame in frames:
                 ws.send(frame)
@@ -378,5 +378,5 @@ def test_setup_says_the_one_step_and_status_is_honest(run_ga: Callable[..., Any]
 
 def test_handshake_libraries_are_refused_too(bridge: server.Bridge) -> None:
     for origin in (None, "https://evil.example", "null"):
-        with pytest.raises(InvalidHandshake), connect(f"ws://127.0.0.1:{bridge.port}", origin=origin, proxy=None):  # type: ignore[arg-type]
+        with pytest.raises(InvalidHandshake), connect(f"ws://127.0.0.1:{bridge.port}", origin=origin):
             pass

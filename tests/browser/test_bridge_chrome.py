@@ -481,7 +481,7 @@ def test_commands(driver: TMWebDriver, site: Site) -> None:
     assert driver.execute_js({"cmd": "jump", "url": site.url + "/dialogs"})["url"] == site.url + "/dialogs"
     asked = driver.execute_js({"cmd": "js", "code": "confirm('ok?')", "dialogs": {"confirm": True}})
     assert asked["value"] is True and asked["dialogs"][0]["accepted"]
-    listed = value(driver, {"cmd": "tabs"})  # type: ignore[arg-type]
+    listed = value(driver, {"cmd": "tabs"})
     assert driver.session in [t["id"] for t in listed]
     switched = driver.execute_js({"cmd": "tabs", "action": "switch", "tab": listed[0]["id"]})
     assert switched["tab"] == driver.session == listed[0]["id"]
@@ -502,7 +502,7 @@ def test_a_batch_refers_to_earlier_results_and_ends_at_the_first_error(driver: T
         {"n": 41, "t": "two"},
         42,
         "two!",
-    ]  # type: ignore[arg-type]
+    ]
     failed = driver.execute_js(
         {
             "cmd": "batch",

@@ -124,8 +124,8 @@ def test_who_passes_the_proofs_on_to_our_server_gets_nowhere(site: Site, tmp_pat
         knock = wire.encode(me.hear(ws))
         with (
             contextlib.suppress(ConnectionClosed),
-            connect(f"ws://127.0.0.1:{real.port}/", origin=wire.ORIGIN, proxy=None) as there,
-        ):  # type: ignore[arg-type]
+            connect(f"ws://127.0.0.1:{real.port}/", origin=wire.ORIGIN) as there,
+        ):
             there.send(knock)
             answered.append(str(there.recv(timeout=10)))
         send(ws, [*answered, *commands(site)])
