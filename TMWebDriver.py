@@ -34,7 +34,8 @@ OUTCOMES = ("exception", "timeout", "stayed", "not_opened", "crashed")  # what a
 class TMWebDriver:
     """One agent's view of the browser. `session` is the tab that calls without a `session_id` go to.
 
-    Ports: those that `ga browser setup` noted, unless given. `stop`: ends a call that waits (it raises Aborted then).
+    Making one opens the bridge, or joins the one that another process of ours has. Ports: those that `ga browser setup`
+    noted, unless given. `stop`: ends a call that waits (it raises Aborted then).
     Methods raise ToolError when there is no browser, no such tab, or the user doesn't share it, and ConfigError when the
     bridge cannot be had (a port is held by another program). What happens inside a page is told in the result instead.
     """
@@ -51,6 +52,7 @@ class TMWebDriver:
         self.stop = stop
         self._home, self._ports = home, (port, link_port)
         self._bridge: Bridge | Link | None = None
+        self._join()
 
     def execute_js(
         self, code: str | dict[str, Any], timeout: float = 10, session_id: str | None = None, *, dialogs: Any = None,
@@ -148,16 +150,19 @@ class TMWebDriver:
 
     # the way to the browser
 
+    def _join(self) -> Bridge | Link:
+        if self._bridge is None:
+            from genericagent.browser import server
+
+            self._bridge = server.join(self._home or paths.home(), *self._ports)
+        return self._bridge
+
     def _ask(self, what: str, *args: Any) -> Any:
         """A call of the bridge; when the process that held it has gone, of a new one. A call that may have reached the
         browser is not repeated."""
-        from genericagent.browser import server
-
         for last in (False, True):
-            if self._bridge is None:
-                self._bridge = server.join(self._home or paths.home(), *self._ports)
             try:
-                return getattr(self._bridge, what)(*args)
+                return getattr(self._join(), what)(*args)
             except ConnectionError as error:
                 self._bridge = None
                 if last or what == "call":

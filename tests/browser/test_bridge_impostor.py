@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def commands(site: Site) -> list[str]:
 def send(ws: ServerConnection, frames: list[str]) -> None:
     for frame in frames:
         ws.send(frame)
+        time.sleep(0.1)  # or they come as one heap, which is reason enough to hang up
 
 
 def welcome(nonce: str, proof: str) -> str:
