@@ -100,7 +100,8 @@ class TMWebDriver:
     def get_all_sessions(self) -> list[dict[str, Any]]:
         """The tabs that the user shares, as they are now: [{"id", "url", "title", "active", "browser"}, …]. `active`: in
         front of the user. With several browsers connected an id has the form "browser:tab"."""
-        return [tab for browser in self._browsers() for tab in self._tabs(browser["id"])]
+        there = self._browsers()
+        return [tab for browser in there for tab in self._tabs(browser, there)]
 
     def set_session(self, url_pattern: str) -> str | None:
         """Make the tab whose URL contains `url_pattern` the current one (the one used last, of several): its id, or None."""
@@ -117,7 +118,7 @@ class TMWebDriver:
         Returns {"tab", "url", …} as execute_js does; `error` when the page could not be opened or would not be left."""
         target = session_id or self.session
         request = {"url": _address(url), "dialogs": dialogs}
-        if target is None or not self._alive(target):
+        if target is None or all(tab["id"] != target for tab in self.get_all_sessions()):
             return self._create(request, timeout)
         return self._in_tab({"do": "jump", **request}, timeout, target)
 
@@ -180,8 +181,9 @@ class TMWebDriver:
             atomic.write_text(path, f"(globalThis.gaPage ??= {{}})['{file}'] = async (args) => {{\n{script}\n}};\n")
         return file
 
-    def _browsers(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("browsers", True, self.stop)
+    def _browsers(self) -> list[str]:
+        """Who is connected; waits for the first one, within reason. Raises ToolError when there is none."""
+        found = [str(browser["id"]) for browser in self._ask("browsers", True, self.stop)]
         if self.stop is not None:
             self.stop.check()
         if not found:
@@ -193,75 +195,66 @@ class TMWebDriver:
             )
         return found
 
-    def _tabs(self, browser: str) -> list[dict[str, Any]]:
+    def _tabs(self, browser: str, there: list[str]) -> list[dict[str, Any]]:
         answer = self._checked(self._ask("call", browser, {"do": "tabs"}, 5.0, self.stop))
-        prefix = f"{browser}:" if len(self._browsers()) > 1 else ""
         return [
-            {**tab, "id": f"{prefix}{tab['id']}", "active": tab["focused"], "browser": browser}
+            {**tab, "id": _name(tab["id"], browser, there), "active": tab["focused"], "browser": browser}
             for tab in answer["tabs"]
         ]
 
-    def _alive(self, session: str) -> bool:
-        return any(tab["id"] == session for tab in self.get_all_sessions())
-
-    def _target(self, session_id: str | None) -> tuple[str, int]:
+    def _target(self, session_id: str | None, there: list[str]) -> tuple[str, int]:
         """(browser, its number of the tab). Without a wish the current tab, else the one in front of the user."""
         wanted = session_id or self.session
         if wanted is None:
             tabs = self.get_all_sessions()
-            if not tabs:
-                wanted = str(self._create({}, 10)["tab"])
-            else:
+            if tabs:
                 wanted = str(max(tabs, key=lambda tab: (tab["active"], tab["used"]))["id"])
+            else:
+                wanted = str(self._create({}, 10)["tab"])
         if session_id is None:
             self.session = wanted
         browser, _, tab = str(wanted).rpartition(":")
         if not tab.isascii() or not tab.isdigit():
             raise ToolError(f"there is no tab {wanted}: {self._listed()}")
-        if not browser:
-            there = self._browsers()
-            owners = [
-                b["id"]
-                for b in there
-                if len(there) == 1 or any(t["id"] == f"{b['id']}:{tab}" for t in self._tabs(b["id"]))
-            ]
+        if not browser and len(there) == 1:
+            browser = there[0]
+        elif not browser:
+            owners = [t["browser"] for t in self.get_all_sessions() if t["id"].endswith(f":{tab}")]
             if len(owners) != 1:
                 raise ToolError(f"tab {tab} is in {len(owners)} of the connected browsers: {self._listed()}")
             browser = owners[0]
         return browser, int(tab)
 
     def _in_tab(self, request: dict[str, Any], timeout: float, session_id: str | None) -> dict[str, Any]:
-        browser, tab = self._target(session_id)
+        there = self._browsers()
+        browser, tab = self._target(session_id, there)
         answer = self._ask("call", browser, {**request, "tab": tab}, timeout, self.stop)
         if answer.get("error") in ("gone", "not_shared"):
             if session_id in (None, self.session):
                 self.session = None
             raise ToolError(f"{answer['message']}; {self._listed()}")
-        result = self._told(answer, browser)
+        result = self._told(answer, browser, there)
         if session_id is None and "tab" in result:
             self.session = str(result["tab"])  # another where the browser has put it to sleep meanwhile
         return result
 
     def _create(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        browser = self.session.rpartition(":")[0] if self.session else ""
-        there = [b["id"] for b in self._browsers()]
+        browser, there = self.session.rpartition(":")[0] if self.session else "", self._browsers()
         browser = browser if browser in there else there[0]
-        result = self._told(self._ask("call", browser, {"do": "create", **request}, timeout, self.stop), browser)
+        answer = self._ask("call", browser, {"do": "create", **request}, timeout, self.stop)
+        result = self._told(answer, browser, there)
         self.session = str(result["tab"])
         return result
 
-    def _told(self, answer: dict[str, Any], browser: str) -> dict[str, Any]:
+    def _told(self, answer: dict[str, Any], browser: str, there: list[str]) -> dict[str, Any]:
         """An answer as our callers know it: tabs by their ids, failures of the way to the page raised."""
         result = self._checked(answer)
-        several = len(self._ask("browsers")) > 1
-        name = f"{browser}:{{}}" if several else "{}"
-        if "tab" in result:
-            result["tab"] = name.format(result["tab"])
-        for tab in result.get("new_tabs", ()):
-            tab["id"] = name.format(tab["id"])
+        for holder, key in [(result, "tab"), *((tab, "id") for tab in result.get("new_tabs", ()))]:
+            if key in holder:
+                holder[key] = _name(holder[key], browser, there)
         for dialog in result.get("dialogs", ()):
             if "tab" in dialog:  # of another tab than the call's
-                dialog["tab"] = name.format(dialog["tab"])
+                dialog["tab"] = _name(dialog["tab"], browser, there)
         return result
 
     @staticmethod
@@ -345,6 +338,11 @@ class TMWebDriver:
                 why = f"step {number} failed, {len(steps) - number - 1} were not done: {results[-1]['error']}"
                 return {"value": results, "type": "array", "error": why, "kind": "batch"}
         return {"value": results, "type": "array"}
+
+
+def _name(tab: Any, browser: str, there: list[str]) -> str:
+    """A tab's id for our callers: its browser stands before it where several are connected."""
+    return f"{browser}:{tab}" if len(there) > 1 else str(tab)
 
 
 def _only(rest: dict[str, Any], *known: str) -> dict[str, Any]:

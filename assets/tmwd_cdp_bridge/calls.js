@@ -26,7 +26,7 @@ async function theTab(id) {
   if (!tab) throw failure("gone", `tab ${id} is closed`);
   if (tab.discarded || tab.status === "unloaded") { // the browser has put it to sleep
     await chrome.tabs.reload(id);
-    await Promise.race([arrived(id), sleep(10_000)]);
+    await arrived(id, Date.now() + 10_000);
   }
   if (!(await sharedTabs())(tab)) throw failure("not_shared", `tab ${id} is not shared with the agent, or it shows a page of the browser itself`);
   return tab;

@@ -135,7 +135,7 @@ export async function settle(record) {
   if (record.asked) {
     const limit = until(Infinity).then(() => "late");
     const given = async () => {
-      for (let idle = 0; idle < 3; ) {
+      for (let idle = 0; idle < 3 && records.has(record); ) {
         await sleep(200);
         const tab = await chrome.tabs.get(record.tabId).catch(() => null);
         idle = tab?.status === "loading" || tab?.pendingUrl ? 0 : idle + 1;
@@ -148,13 +148,13 @@ export async function settle(record) {
     record.asked = false;
   }
   for (let i = 0; i < 20 && record.opened.length > record.tabs.size && record.deadline - Date.now() > 300; i++) await sleep(50);
-  const limit = until(ARRIVE).then(() => "late");
-  for (const id of record.tabs.keys()) await Promise.race([arrived(id), limit]);
+  const end = Math.min(Date.now() + ARRIVE, record.deadline - 200);
+  for (const id of record.tabs.keys()) await arrived(id, end);
 }
 
-// The tab shows what it was opened for, or is gone.
-export async function arrived(tabId) {
-  for (;;) {
+// The tab shows what it was opened for, or is gone, or it is too late (ms since the epoch).
+export async function arrived(tabId, end) {
+  while (Date.now() < end) {
     const tab = await chrome.tabs.get(tabId).catch(() => null);
     if (!tab || (tab.status === "complete" && !tab.pendingUrl)) return;
     await sleep(30);
@@ -181,7 +181,8 @@ async function attach(tabId, record) {
   return page;
 }
 
-async function start({ tabId }) {
+async function start(page) {
+  const { tabId } = page;
   const target = { tabId };
   try {
     await chrome.debugger.attach(target, "1.3");
@@ -190,7 +191,11 @@ async function start({ tabId }) {
     await chrome.debugger.detach(target).catch(() => {}); // ours, from before this worker was restarted
     await chrome.debugger.attach(target, "1.3");
   }
-  const enabled = cdp(tabId, "Page.enable").then(() => true);
+  const enabled = (async () => {
+    await cdp(tabId, "Page.enable");
+    page.main ??= (await cdp(tabId, "Page.getFrameTree")).frameTree.frame.id;
+    return true;
+  })();
   cdp(tabId, "Emulation.setFocusEmulationEnabled", { enabled: true }).catch(() => {}); // else no focus events behind other windows
   if (await Promise.race([enabled, sleep(3_000)])) return;
   chrome.debugger.detach(target).catch(() => {}); // it may be gone
@@ -272,11 +277,11 @@ const EVENTS = {
   "Page.frameRequestedNavigation"(page, { frameId, url, disposition }, own) {
     for (const record of own) {
       if (disposition !== "currentTab" && disposition !== "download") record.opened.push(url);
-      else if (isMain(page, frameId)) record.navigating();
+      else if (frameId === page.main) record.navigating();
     }
   },
   "Page.frameStartedNavigating"(page, { frameId, navigationType }, own) {
-    if (isMain(page, frameId) && !/sameDocument/i.test(navigationType ?? "")) for (const record of own) record.navigating();
+    if (frameId === page.main && !/sameDocument/i.test(navigationType ?? "")) for (const record of own) record.navigating();
   },
   "Page.frameNavigated"(page, { frame, type }, own) {
     if (frame.parentId) return;
@@ -284,7 +289,7 @@ const EVENTS = {
     for (const record of own) record.committed(frame.url, type === "BackForwardCacheRestore");
   },
   "Page.navigatedWithinDocument"(page, { frameId, url }, own) {
-    if (isMain(page, frameId)) for (const record of own) (record.within = url), record.moved.resolve();
+    if (frameId === page.main) for (const record of own) (record.within = url), record.moved.resolve();
   },
   "Page.domContentEventFired"(page, _, own) {
     for (const record of own) record.loaded.resolve();
@@ -299,10 +304,6 @@ const EVENTS = {
     for (const record of own) record.ended.resolve({ error: "crashed", message: "the page has crashed" });
   },
 };
-
-function isMain(page, frameId) {
-  return !page.main || page.main === frameId;
-}
 
 chrome.debugger.onEvent.addListener((source, method, params) => {
   const page = pages.get(source.tabId);

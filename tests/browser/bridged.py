@@ -77,24 +77,27 @@ class Chromium:
         with urllib.request.urlopen(url, timeout=10) as answer:
             return answer.read()
 
-    def _worker(self) -> dict[str, str] | None:
-        targets = json.loads(self._debugging("list"))
-        ours = [t for t in targets if t["type"] == "service_worker" and wire.EXTENSION_ID in t["url"]]
+    def _target(self, kind: str, part: str) -> dict[str, str] | None:
+        ours = [t for t in json.loads(self._debugging("list")) if t["type"] == kind and part in t["url"]]
         return ours[0] if ours else None
 
-    def worker(self, expression: str) -> Any:
-        """The value of an expression (awaited) in the extension's worker: what a user's click would do there."""
+    def evaluate(self, expression: str, kind: str, part: str) -> Any:
+        """The value of an expression (awaited) in the target of this kind with `part` in its URL."""
         params = {"expression": expression, "awaitPromise": True, "returnByValue": True}
-        with connect(until(self._worker)["webSocketDebuggerUrl"]) as ws:
+        with connect(until(lambda: self._target(kind, part))["webSocketDebuggerUrl"]) as ws:
             ws.send(json.dumps({"id": 1, "method": "Runtime.evaluate", "params": params}))
             while (answer := json.loads(ws.recv(timeout=10))).get("id") != 1:
                 pass
         assert "exceptionDetails" not in answer["result"], answer
         return answer["result"]["result"].get("value")
 
+    def worker(self, expression: str) -> Any:
+        """In the extension's worker: what a user's click would do there."""
+        return self.evaluate(expression, "service_worker", wire.EXTENSION_ID)
+
     def stop_worker(self) -> None:
         """As the browser does when it has nothing to do."""
-        self._debugging(f"close/{until(self._worker)['id']}")
+        self._debugging(f"close/{until(lambda: self._target('service_worker', wire.EXTENSION_ID))['id']}")
 
 
 class Bridged:

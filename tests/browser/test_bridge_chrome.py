@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import concurrent.futures
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -645,6 +646,38 @@ def test_the_user_pauses_and_chooses_tabs(bridged: Bridged, site: Site) -> None:
     driver.jump(site.url + "/")
     assert len(driver.execute_js("window.open('/two'); 1")["new_tabs"]) == 1
     assert len(driver.get_all_sessions()) == 2  # what a shared tab opens is shared
+
+
+def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
+    def popup(expression: str) -> Any:
+        return bridged.chromium.evaluate(expression, "page", "popup.html")
+
+    bridged.chromium.worker("chrome.tabs.create({url: 'popup.html'}).then(() => 1)")
+    until(lambda: popup("document.querySelector('#state')?.textContent") == "Connected")
+    assert f"process {os.getpid()}, port {bridged.ports[0]}" in popup("why.textContent")
+    popup("pause.click()")
+    until(lambda: "Paused" in popup("state.textContent"))
+    with pytest.raises(ToolError, match="paused"):
+        bridged.driver.execute_js("1")
+    popup("pause.click(); ticked.click()")
+    until(lambda: popup("state.textContent") == "Connected" and not popup("document.querySelector('#this').disabled"))
+    assert bridged.driver.get_all_sessions() == []
+    popup("all.click()")
+    until(lambda: bridged.driver.get_all_sessions())
+    bridged.driver.close()
+    until(lambda: popup("state.textContent") == "No agent")
+    assert str(bridged.ports[0]) in popup("why.textContent")
+
+
+def test_code_in_frames_is_no_navigation_of_the_page(driver: TMWebDriver, site: Site) -> None:
+    driver.jump(site.url + "/frames")
+    for code in (
+        "frames[0].location.hash = 'x'",
+        "frames[0].history.pushState({}, '', '/pushed')",
+        "frames[0].location.href = '/'; await new Promise(d => setTimeout(d, 200))",
+    ):
+        result = driver.execute_js(code)
+        assert "navigated" not in result and "error" not in result, result
 
 
 def test_it_reconnects_after_a_restart_of_the_worker(bridged: Bridged, site: Site) -> None:  # C085
