@@ -69,6 +69,7 @@ class Chromium:
     def close(self) -> None:
         self.signal(signal.SIGKILL)
         self.process.wait()
+        shutil.rmtree(self.profile, ignore_errors=True)  # tens of megabytes; a helper of it may still be ending
 
     def _debugging(self, path: str) -> Any:
         port_file = self.profile / "DevToolsActivePort"

@@ -303,8 +303,7 @@ def test_dialogs_of_every_time_are_answered(driver: TMWebDriver, site: Site) -> 
     )
     assert (later["value"], later["dialogs"][0]["message"]) == (False, "later")
     driver.execute_js("setTimeout(() => window.r = confirm('between'), 50); 1")
-    time.sleep(0.4)
-    assert driver.execute_js("r")["dialogs"][0]["message"] == "between"
+    assert until(lambda: driver.execute_js("r").get("dialogs"))[0]["message"] == "between"
     assert [d["message"] for d in driver.jump(site.url + "/onload")["dialogs"]] == ["load!"]
     assert value(driver, "document.body.innerText.trim()") == "after"
     opened = driver.execute_js(f"window.open('{site.url}/onload'); 1")
@@ -551,6 +550,20 @@ def test_a_page_script_looks_into_every_frame_unseen(driver: TMWebDriver, site: 
     assert value(driver, "typeof globalThis.n + typeof globalThis.gaPage") == "undefinedundefined"
     probe.write_text("return 'new version'")
     assert driver.page_script("probe")["frames"][0]["value"] == "new version"
+
+
+def test_looking_needs_no_debugger(bridged: Bridged, site: Site, probe: Path) -> None:
+    bridged.chromium.worker(f"chrome.tabs.create({{url: '{site.url}/none'}}).then(() => 1)")
+    until(lambda: bridged.driver.set_session("/none"))
+    probe.write_text("return document.querySelector('h1').textContent")
+    result = bridged.driver.page_script("probe")
+    assert (result["via"], result["frames"]) == ("page", [{"frame": 0, "value": "No scripts"}])
+    assert (
+        bridged.chromium.worker(
+            "chrome.debugger.getTargets().then(all => all.some(t => t.attached && t.type === 'page'))"
+        )
+        is False
+    )
 
 
 def test_code_runs_in_the_frame_it_is_meant_for(driver: TMWebDriver, site: Site, probe: Path) -> None:
