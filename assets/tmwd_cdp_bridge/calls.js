@@ -1,0 +1,135 @@
+// The calls that the agent may make. Each names its tab: there is no "current" tab here that two agents could mix up.
+
+import { evaluate, inFrame, inPages } from "./run.js";
+import { arrived, call, cdp, failure, settle, sleep } from "./debug.js";
+import { currentId, sharedTabs, tick } from "./sharing.js";
+
+const CALLS = { tabs, create, close, activate, js, page, jump, cdp: rawCdp, cookies, screenshot };
+
+export async function answer(request) {
+  const run = Object.hasOwn(CALLS, request.do) ? CALLS[request.do] : null;
+  if (!run) throw failure("unknown", `this extension (${chrome.runtime.getManifest().version}) has no call "${request.do}": run \`ga browser setup\` and reload it`);
+  return run("tab" in request ? { ...request, tab: await currentId(request.tab) } : request);
+}
+
+export function about(tab) {
+  return { id: tab.id, url: tab.url || tab.pendingUrl || "", title: tab.title ?? "", active: tab.active, window: tab.windowId, loading: tab.status === "loading", used: tab.lastAccessed ?? 0 };
+}
+
+async function tabs() {
+  const [all, isShared, last] = await Promise.all([chrome.tabs.query({}), sharedTabs(), chrome.windows.getLastFocused().catch(() => null)]);
+  return { tabs: all.filter(isShared).map((tab) => ({ ...about(tab), focused: tab.active && tab.windowId === last?.id })) };
+}
+
+async function theTab(id) {
+  const tab = await chrome.tabs.get(id).catch(() => null);
+  if (!tab) throw failure("gone", `tab ${id} is closed`);
+  if (tab.discarded || tab.status === "unloaded") { // the browser has put it to sleep
+    await chrome.tabs.reload(id);
+    await arrived(id, Date.now() + 10_000);
+  }
+  if (!(await sharedTabs())(tab)) throw failure("not_shared", `tab ${id} is not shared with the agent, or it shows a page of the browser itself`);
+  return tab;
+}
+
+async function create({ url, active = true, timeout, dialogs }) {
+  const windows = await chrome.windows.getAll({ windowTypes: ["normal"] });
+  const open = windows.some((window) => !window.incognito);
+  const tab = open ? await chrome.tabs.create({ url: "about:blank", active }) : (await chrome.windows.create({ url: "about:blank" })).tabs[0];
+  await tick(tab.id, true);
+  if (!url || url === "about:blank") return { tab: tab.id, url: "about:blank" };
+  return jump({ tab: tab.id, url, timeout, dialogs });
+}
+
+async function close({ tab, dialogs }) {
+  await theTab(tab);
+  return call(tab, { dialogs, timeout: 5_000 }, async (record) => {
+    const closed = new Promise((resolve) => {
+      record.onClosed = resolve;
+      record.stayed.promise.then(resolve);
+      setTimeout(resolve, 3_000);
+    });
+    if (record.debugged) cdp(tab, "Page.close").catch(() => {}); // asks the page, as a click on the x does
+    else await chrome.tabs.remove(tab);
+    await closed;
+    const gone = !(await chrome.tabs.get(tab).catch(() => null));
+    return gone ? { value: true, type: "boolean" } : { error: "stayed", message: "the page asked to stay (beforeunload) and was not overruled" };
+  });
+}
+
+async function activate({ tab }) {
+  const { windowId } = await theTab(tab);
+  await chrome.tabs.update(tab, { active: true });
+  await chrome.windows.update(windowId, { focused: true });
+  return { tab };
+}
+
+// Run code of the agent in the page; `around`: a page script before and after it, in the same call.
+async function js({ tab, code, timeout, dialogs, frame = 0, around, args }) {
+  await theTab(tab);
+  return call(tab, { dialogs, timeout }, async (record) => {
+    const look = (phase) => inPages(tab, around, { ...args, phase }, true);
+    if (around) await look("begin");
+    const result = record.debugged ? await evaluate(tab, frame, code, record, !around) : await inFrame(tab, frame, code);
+    await settle(record);
+    if (around) {
+      result.around = record.left ? [] : await record.unlessLeft(look("end"), []);
+      await settle(record);
+    }
+    return result;
+  });
+}
+
+// Run a page script: only looks, so no debugger and no bar in the browser unless it is there already.
+async function page({ tab, file, args, timeout, dialogs, all_frames = true }) {
+  const { url, title } = await theTab(tab);
+  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, file, args ?? {}, all_frames, url) }));
+}
+
+async function jump({ tab, url, timeout, dialogs }) {
+  await theTab(tab);
+  return call(tab, { dialogs, timeout }, async (record) => {
+    if (!record.debugged) {
+      record.navigating();
+      await chrome.tabs.update(tab, { url });
+    } else {
+      record.navigating();
+      const { errorText } = await cdp(tab, "Page.navigate", { url });
+      if (errorText && !record.downloads.length) {
+        if (errorText !== "net::ERR_ABORTED") await Promise.race([record.moved.promise, sleep(500)]); // its error page
+        const stayed = record.dialogs.some((dialog) => dialog.type === "beforeunload" && !dialog.accepted);
+        return { error: stayed ? "stayed" : "not_opened", message: stayed ? "the page asked to stay (beforeunload) and was not overruled: nothing was opened" : `${url} could not be opened: ${errorText}` };
+      }
+    }
+    await settle(record);
+    return {};
+  });
+}
+
+async function rawCdp({ tab, method, params, timeout, dialogs }) {
+  await theTab(tab);
+  return call(tab, { dialogs, timeout, must: true }, async (record) => {
+    const value = await cdp(tab, method, params ?? {}, record);
+    await settle(record);
+    return { value, type: "object" };
+  });
+}
+
+async function cookies({ tab, urls, timeout }) {
+  const { url } = await theTab(tab);
+  return call(tab, { timeout, must: true }, async () => ({ value: (await cdp(tab, "Network.getCookies", { urls: urls ?? [url] })).cookies, type: "array" }));
+}
+
+async function screenshot({ tab, full = false, format = "png", quality, clip, timeout }) {
+  await theTab(tab);
+  return call(tab, { timeout, must: true }, async () => {
+    const how = { format, captureBeyondViewport: full, ...(format === "png" ? {} : { quality: quality ?? 80 }) };
+    if (full && !clip) {
+      const { cssContentSize: size } = await cdp(tab, "Page.getLayoutMetrics");
+      clip = { x: 0, y: 0, width: size.width, height: Math.min(size.height, 16_000), scale: 1 };
+    }
+    if (clip) how.clip = { scale: 1, ...clip };
+    const { data } = await cdp(tab, "Page.captureScreenshot", how);
+    return { image: { media_type: `image/${format}`, data } };
+  });
+}
