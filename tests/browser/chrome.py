@@ -28,6 +28,7 @@ FLAGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost", "--disable-dev-shm-usage",
 ]  # fmt: skip
 WORLD = "genericagent"
+SCRIPTS = Path(__file__).resolve().parents[2] / "assets" / "page"
 CLOSED_ROOTS = """function(...pairs) { const map = new Map();
 for (let i = 0; i < pairs.length; i += 2) map.set(pairs[i], pairs[i + 1]);
 globalThis.chrome = {dom: {openOrClosedShadowRoot: e => e.shadowRoot || map.get(e) || null}}; }"""
@@ -123,6 +124,7 @@ class Tab:
         self._loaded = threading.Event()
         self._frames: dict[str, str] = {}  # frames in processes of their own → session
         self._worlds: dict[tuple[str, str], int] = {}  # (session, frame) → isolated world
+        self._main: dict[str, int] = {}  # frame → the page's own world
         self._attach(self.session)
 
     def _attach(self, session: str) -> None:
@@ -138,6 +140,10 @@ class Tab:
         elif method == "Target.attachedToTarget" and params["targetInfo"]["type"] == "iframe":
             self._frames[params["targetInfo"]["targetId"]] = params["sessionId"]
             threading.Thread(target=self._attach, args=(params["sessionId"],), daemon=True).start()
+        elif method == "Runtime.executionContextCreated":
+            about = params["context"]["auxData"]
+            if about.get("isDefault"):
+                self._main[about["frameId"]] = params["context"]["id"]
         elif method == "Runtime.executionContextDestroyed":
             gone = params["executionContextId"]
             self._worlds = {k: v for k, v in self._worlds.items() if (k[0], v) != (session, gone)}
@@ -156,37 +162,59 @@ class Tab:
         self.chrome.call("Target.closeTarget", {"targetId": self.target})
 
     def execute_js(
-        self, code: str, timeout: float = 10, session_id: str | None = None, all_frames: bool = False
-    ) -> Any:
-        if not all_frames:
-            try:
-                return {"value": self._run(self.session, None, code, timeout), "tab": self.target}
-            except ChromeError as error:
-                return {"error": str(error), "tab": self.target}
-        answers = []
-        for session, frame, parent, url in list(self._tree(self.session, None)):
-            with contextlib.suppress(ChromeError):  # a frame that went away meanwhile
-                answers.append(
-                    {"frame": frame, "parent": parent, "origin": url, "value": self._run(session, frame, code, timeout)}
-                )
-        return answers
+        self, code: str, timeout: float = 10, session_id: str | None = None, *, dialogs: Any = None, frame: Any = 0,
+        around: str | None = None, args: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """As TMWebDriver.execute_js: `around` is a page script to run with phase "begin" before and "end" after it."""
+        if around:
+            self.page_script(around, {**(args or {}), "phase": "begin"}, timeout)
+        result: dict[str, Any] = {"tab": self.target}
+        try:
+            where = next((f for f in self._tree(self.session, None) if f[1] == frame), None) if frame else None
+            session = where[0] if where else self.session
+            result["value"] = self._evaluate(code, session, self._main.get(str(frame)) if where else None, timeout)
+        except ChromeError as error:
+            result |= {"error": str(error), "kind": "exception"}
+        if around:
+            result["around"] = self.page_script(around, {**(args or {}), "phase": "end"}, timeout)["frames"]
+        return result
 
-    def _tree(self, session: str, parent: str | None) -> Iterator[tuple[str, str, str | None, str]]:
-        todo = [(self.chrome.call("Page.getFrameTree", session=session)["frameTree"], parent)]
+    def page_script(
+        self, name: str, args: dict[str, Any] | None = None, timeout: float = 10, session_id: str | None = None, *,
+        all_frames: bool = True,
+    ) -> dict[str, Any]:  # fmt: skip
+        """As TMWebDriver.page_script; frames are named by the browser's ids."""
+        code = f"return await (globalThis.gaPage?.[{name!r}]?.({json.dumps(args or {})}) ?? {{missing: true}})"
+        frames: list[dict[str, Any]] = []
+        for session, frame in list(self._tree(self.session, None)):
+            try:
+                value = self._run(session, frame, code, timeout)
+                if isinstance(value, dict) and value.get("missing"):
+                    body = (SCRIPTS / f"{name}.js").read_text("utf-8")
+                    self._run(session, frame, f"(globalThis.gaPage ??= {{}})[{name!r}] = async (args) => {{{body}\n}}", timeout)
+                    value = self._run(session, frame, code, timeout)
+                frames.append({"frame": frame, "value": value})
+            except ChromeError as error:
+                frames.append({"frame": frame, "error": str(error)})
+        return {"tab": self.target, "url": "", "title": "", "frames": frames}
+
+    def _tree(self, session: str, parent: str | None) -> Iterator[tuple[str, str]]:
+        todo = [self.chrome.call("Page.getFrameTree", session=session)["frameTree"]]
         while todo:
-            tree, above = todo.pop(0)
-            frame = tree["frame"]
-            yield session, frame["id"], above, frame["url"]
-            todo += [(child, frame["id"]) for child in tree.get("childFrames", [])]
+            tree = todo.pop(0)
+            yield session, tree["frame"]["id"]
+            todo += tree.get("childFrames", [])
         if parent is None:
             for frame_id, own in list(self._frames.items()):
                 yield from self._tree(own, frame_id)
 
-    def _run(self, session: str, frame: str | None, code: str, timeout: float) -> Any:
-        where = {"contextId": self._world(session, frame)} if frame else {}
-        how = {"awaitPromise": True, "returnByValue": True, "userGesture": True}
+    def _run(self, session: str, frame: str, code: str, timeout: float) -> Any:
+        return self._evaluate(code, session, self._world(session, frame), timeout)
+
+    def _evaluate(self, code: str, session: str, context: int | None, timeout: float) -> Any:
+        how = {"awaitPromise": True, "returnByValue": True, "userGesture": True} | ({"contextId": context} if context else {})
         result = self.chrome.call(
-            "Runtime.evaluate", {"expression": f"(async () => {{{code}\n}})()", **how, **where}, session, timeout
+            "Runtime.evaluate", {"expression": f"(async () => {{{code}\n}})()", **how}, session, timeout
         )
         if "exceptionDetails" in result:
             details = result["exceptionDetails"]
@@ -202,7 +230,7 @@ class Tab:
 
     def offer_closed_roots(self) -> None:
         """Stand in for chrome.dom.openOrClosedShadowRoot, which only an extension has, in the worlds of all frames."""
-        for session, frame, _, _ in list(self._tree(self.session, None)):
+        for session, frame in list(self._tree(self.session, None)):
             world = self._world(session, frame)
             document = self.chrome.call("DOM.getDocument", {"depth": -1, "pierce": True}, session)["root"]
             found: list[dict[str, str]] = []

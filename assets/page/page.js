@@ -1,0 +1,499 @@
+// The page script: what is visible in few characters (scan), and what an action changed (begin … end). It runs as the body
+// of `async (args) => {…}` in a world of its own, once in each frame; see simphtml.py for what comes of it.
+//
+// A page is lines, one for each block of text, with these tags:
+//   <h2>Order                             a heading
+//   <a 12 /path>label                     link number 12; it ends at </a>, at the next link or with the line
+//   <a 31 =12>label                       the same target as link 12;  <a 40-45 =2-7>  links 2 to 7 once more
+//   <button 8 disabled>, <input 5 name=q value=…>, <select 6 …><option selected>…, <div 9 role=tab selected>
+//   <p 57 +312>First words…               312 more characters are in el(57).innerText
+//   <frame 20 host/path>                  what follows up to </frame> is in a frame
+//   ~ = https://…                         ~ stands for this origin in targets
+//
+// args: {token: name of the event that el(n) sends, phase: "scan" | "begin" | "end" | "find",
+//   text: boolean, max: characters from which on long lists get lines of their own, bases: {path of a frame: number},
+//   numbers: [n, …] to find}.
+
+// --- what a document remembers -------------------------------------------------------------------------------------
+
+const ga = (globalThis.genericagent ??= (() => {
+  const numbers = new WeakMap(), elements = new Map(), tokens = new Set();
+  const state = {base: window === window.top ? 0 : null, last: 0, watch: null};
+
+  // An element keeps its number for as long as its document lives.
+  const number = e => {
+    let n = numbers.get(e);
+    if (n === undefined) {
+      n = state.base + ++state.last;
+      numbers.set(e, n);
+      elements.set(n, new WeakRef(e));
+    }
+    return n;
+  };
+  const element = n => elements.get(n)?.deref() ?? null;
+
+  // Only an extension's world has chrome.dom, which opens closed roots too.
+  const dom = globalThis.chrome?.dom;
+  const shadowOf = e => e.shadowRoot ?? (dom && e instanceof HTMLElement ? dom.openOrClosedShadowRoot(e) : null);
+
+  // Two worlds of a document share its nodes but no objects. The page's world sends an event with a loose element as
+  // relatedTarget; we hang that element's attribute node on the wanted element, and its ownerElement tells the other side
+  // which one that is, wherever it lives: in a closed shadow root or a frame of the same origin. See el.js.
+  const answer = event => {
+    const carrier = event.relatedTarget, mark = carrier?.getAttributeNode('data-el');
+    const wanted = mark && element(Number(mark.value));
+    if (!wanted) return;
+    carrier.setAttribute('data-connected', wanted.isConnected);
+    carrier.removeAttributeNode(mark);
+    wanted.setAttributeNode(mark);
+  };
+  const listen = token => {
+    if (!token || tokens.has(token)) return;
+    tokens.add(token);
+    window.addEventListener(token, answer, true);
+  };
+  return {state, number, element, shadowOf, listen};
+})());
+ga.listen(args.token);
+
+// [i, j, …] joined by dots: the j-th frame of the i-th frame of the top window. Windows may be compared across origins.
+const pathOf = w => {
+  const path = [];
+  for (; w !== w.parent; w = w.parent) {
+    let i = 0;
+    while (i < w.parent.length && w.parent[i] !== w) i++;
+    path.unshift(i);
+  }
+  return path.join('.');
+};
+const readByParent = () => {
+  try { return window.frameElement !== null; } catch { return false; }
+};
+const PATH = pathOf(window);
+
+if (args.phase === 'find') return args.numbers.filter(n => ga.element(n));
+if (readByParent()) return null;
+if (ga.state.base === null) {
+  if (!args.bases?.[PATH]) return {path: PATH, needs_base: true};
+  ga.state.base = args.bases[PATH];
+}
+
+// --- lines ---------------------------------------------------------------------------------------------------------
+
+const lines = [], owners = [], lists = [], regions = [], frames = [];
+let line = '', prefix = '', block = null, inline = 0, pre = 0;
+
+const SPACE = /[\s\u00a0]+/g;
+const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u00ad\u200b\u200e\u200f\u2028-\u202e\u2060\ufeff]+/g;
+const escaped = s => s.replace(/&(?=#|\w+;|lt|gt|amp|quot)/g, '&amp;').replace(/<(?=[a-zA-Z\/!?])/g, '&lt;');
+const plain = s => s.replace(/&lt;/g, '<').replace(/&amp;/g, '&');
+const quoted = s => /^[^\s"'<>=`]+$/.test(s) ? s : '"' + s.replace(/"/g, '&quot;').replace(/</g, '&lt;').replace(/>/g, '&gt;') + '"';
+const squeeze = s => (s ?? '').replace(UNSEEN, '').replace(SPACE, ' ').trim();
+const clip = (s, most) => s.length > most ? s.slice(0, most).trimEnd() + '…' : s;
+
+const put = s => {
+  if (!line && prefix) { line = prefix; prefix = ''; }
+  line += s;
+};
+const gap = () => { if (line && !line.endsWith(' ')) line += ' '; };
+const brk = () => {
+  if (inline) return gap();
+  line = line.trimEnd();
+  if (line) { lines.push(line); owners.push(block); }
+  line = prefix = '';
+};
+const say = s => {
+  if (pre) return put(escaped(s.replace(UNSEEN, '')));
+  s = s.replace(UNSEEN, '').replace(SPACE, ' ');
+  if (s[0] === ' ') { gap(); s = s.slice(1); }
+  if (s) put(escaped(s));
+};
+
+// --- what an element is --------------------------------------------------------------------------------------------
+
+const SKIP = new Set(['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE', 'HEAD', 'LINK', 'META', 'TITLE', 'BASE', 'PARAM', 'SOURCE', 'TRACK',
+  'DATALIST', 'COL', 'COLGROUP', 'OPTION', 'OPTGROUP', 'AREA', 'MAP', 'OBJECT', 'EMBED', 'FRAMESET', 'RP']);
+const ROLES = /^(button|link|checkbox|radio|switch|tab|menuitem\w*|option|combobox|textbox|searchbox|slider|spinbutton|treeitem)$/;
+const CONTROLS = 'a[href],button,input,select,textarea,summary,[role],[onclick],[tabindex],[contenteditable],video,iframe';
+
+// '' for what is no control. `style` is the element's computed one.
+const kindOf = (e, tag, style) => {
+  switch (tag) {
+    case 'A': if (e.hasAttribute('href')) return 'link'; break;
+    case 'BUTTON': case 'SUMMARY': return 'button';
+    case 'INPUT': return e.type === 'hidden' ? '' : 'field';
+    case 'SELECT': case 'TEXTAREA': return 'field';
+    case 'VIDEO': case 'AUDIO': return e.controls ? 'media' : '';
+    case 'LABEL': return e.control && /^(checkbox|radio|file)$/.test(e.control.type) && !e.control.checkVisibility() ? 'label' : '';
+  }
+  if (!e.attributes.length) return '';
+  const role = e.getAttribute('role'), editable = e.getAttribute('contenteditable');
+  if (editable !== null && editable !== 'false') return 'editable';
+  if (role && ROLES.test(role) || e.hasAttribute('onclick')) return 'button';
+  if (e.hasAttribute('tabindex') && e.tabIndex >= 0 && !/auto|scroll/.test(style.overflowX + style.overflowY)) return 'button';
+  if (style.cursor === 'pointer' && !inline && tag !== 'BODY' && e.parentElement && getComputedStyle(e.parentElement).cursor !== 'pointer'
+    && !e.querySelector(CONTROLS)) return 'button';
+  return '';
+};
+
+const nameOf = e => {
+  const by = e.getAttribute('aria-labelledby');
+  const named = by && by.split(/\s+/).map(id => e.getRootNode().getElementById?.(id)?.textContent ?? '').join(' ');
+  return squeeze(e.getAttribute('aria-label') || named || e.getAttribute('title') || e.querySelector('img[alt]:not([alt=""])')?.alt
+    || e.querySelector('svg title')?.textContent || e.querySelector('[aria-label]')?.ariaLabel || e.querySelector('[title]')?.title);
+};
+
+const STATES = ['checked', 'selected', 'pressed', 'invalid', 'disabled', 'readonly', 'required'];
+const stateOf = e => {
+  let s = '';
+  for (const name of STATES) if (e.getAttribute('aria-' + name) === 'true' || e[name === 'readonly' ? 'readOnly' : name] === true) s += ' ' + name;
+  if (e.indeterminate || e.getAttribute('aria-checked') === 'mixed') s += ' indeterminate';
+  const expanded = e.getAttribute('aria-expanded') ?? (e.tagName === 'SUMMARY' && e.parentElement ? String(!!e.parentElement.open) : null);
+  if (expanded) s += expanded === 'true' ? ' expanded' : ' collapsed';
+  const current = e.getAttribute('aria-current');
+  if (current && current !== 'false') s += ' current';
+  if (covered(e)) s += ' covered';
+  return s;
+};
+
+// Something else is painted over its middle, so a user could not click it. Beyond the window nobody can tell.
+const covered = e => {
+  const box = e.getBoundingClientRect(), x = box.left + box.width / 2, y = box.top + box.height / 2;
+  if (box.width < 2 || box.height < 2 || x < 0 || y < 0 || x >= innerWidth || y >= innerHeight || e.ownerDocument !== document) return false;
+  const root = e.getRootNode(), hit = root.elementFromPoint?.(x, y);
+  if (!hit || hit === e || hit.contains(e) || e.contains(hit) || getComputedStyle(e).pointerEvents === 'none') return false;
+  if (hit.shadowRoot || e.getClientRects().length > 1 || [...e.labels ?? []].some(l => l.contains(hit))) return false;
+  const over = hit.getBoundingClientRect();
+  return over.left <= box.left + 1 && over.right >= box.right - 1 && over.top <= box.top + 1 && over.bottom >= box.bottom - 1;
+};
+
+const attribute = (name, value, most = 80) => (value = clip(squeeze(value), most)) && ` ${name}=${quoted(value)}`;
+
+// --- controls ------------------------------------------------------------------------------------------------------
+
+const OPTIONS_SHOWN = 25;
+const anchors = new Map(), labels = new Map(); // number → link, label → how many links have it
+
+const field = e => {
+  const tag = e.tagName.toLowerCase(), type = tag === 'input' ? e.type : '', n = ga.number(e), state = stateOf(e);
+  if (/^(submit|button|reset|image)$/.test(type)) {
+    const label = squeeze(e.value || e.alt || nameOf(e) || {submit: 'Submit', reset: 'Reset'}[type] || e.name);
+    return put(`<button ${n}${state}>${escaped(label)}</button>`);
+  }
+  let s = `<${tag} ${n}${type && type !== 'text' ? ' type=' + type : ''}${attribute('name', e.name)}`;
+  const label = e.getAttribute('aria-label') || (e.labels?.length ? '' : nameOf(e));
+  if (label !== e.placeholder) s += attribute('label', label);
+  s += attribute('placeholder', e.placeholder);
+  if (tag === 'select') return put(s + (e.multiple ? ' multiple' : '') + state + '>' + choices(e, n) + '</select>');
+  if (/^(checkbox|radio)$/.test(type)) s += e.value === 'on' ? '' : attribute('value', e.value, 40);
+  else if (type === 'password') s += e.value && ` value=${'•'.repeat(Math.min(8, e.value.length))}`;
+  else if (type === 'file') s += attribute('value', [...e.files].map(f => f.name).join(', '));
+  else s += attribute('value', e.value, 500);
+  put(s + state + '>');
+};
+
+const choices = (e, n) => {
+  const all = [...e.options];
+  const shown = all.length > OPTIONS_SHOWN ? all.filter((o, i) => i < 8 || o.selected) : all;
+  const texts = shown.map(o => `<option${o.selected ? ' selected' : ''}${o.disabled ? ' disabled' : ''}>${escaped(squeeze(o.text))}`);
+  return texts.join('') + (shown.length < all.length ? `<option> … ${all.length - shown.length} more in el(${n}).options` : '');
+};
+
+const headOf = (e, tag, kind, n) => {
+  const role = e.getAttribute('role'), state = stateOf(kind === 'label' ? e.control : e);
+  switch (kind) {
+    case 'link': return `<a ${n}\u0001${state}>`;
+    case 'label': return `<label ${n} type=${e.control.type}${state}>`;
+    case 'media': return `<${tag.toLowerCase()} ${n}${e.paused ? '' : ' playing'}>`;
+    case 'editable': return `<${tag.toLowerCase()} ${n} contenteditable${state}>`;
+  }
+  const button = tag === 'BUTTON' || role === 'button' || tag === 'A';
+  return `<${button ? 'button' : tag.toLowerCase()} ${n}${role && role !== 'button' ? ' role=' + role : ''}${state}>`;
+};
+
+const LARGE = 200; // characters in a control that is a part of the page rather than a word in it
+const control = (e, tag, kind) => {
+  if (kind === 'field') return field(e);
+  const n = ga.number(e), head = headOf(e, tag, kind, n), lead = line;
+  const large = !inline && e.childElementCount && (kind === 'editable' || e.textContent.length > LARGE);
+  put(head);
+  if (kind === 'link') anchors.set(n, {e, label: ''});
+  if (large) { children(e); return; }
+  const from = line.length;
+  inline++; children(e); inline--;
+  let body = line.slice(from);
+  if (!body.trim()) body = escaped(nameOf(e) || (kind === 'link' ? '' : squeeze(String(e.value ?? ''))));
+  const label = body.trim(), tail = `</${head.slice(1, head.search(/[ >]/))}>`;
+  if (kind === 'link') { anchors.get(n).label = label; labels.set(label, (labels.get(label) ?? 0) + 1); }
+  line = line.slice(0, from) + label + tail;
+  if (body.endsWith(' ')) line += ' ';
+  if (body.startsWith(' ') && lead && !lead.endsWith(' ')) line = lead + ' ' + line.slice(lead.length);
+};
+
+// --- the walk ------------------------------------------------------------------------------------------------------
+
+const LIST_FROM = 12;
+const REGION = new RegExp('(^|[-_ ])(foot(er)?|sidebar|aside|comments?|cookies?|consent|gdpr|newsletter|subscri\\w+|sign-?up|promo\\w*'
+  + '|advert\\w*|ads?|sponsor\\w*|related|recommend\\w*|legal|copyright|disclaimer|share|sharing|social|login|popup|modal|overlay|banner'
+  + '|nav|navbar|navigation|menu|breadcrumbs?|toolbar|tags|widget|trending|popular|author|bio|credits?)([-_ ]|$)', 'i');
+const isRegion = (e, tag) => /^(FOOTER|ASIDE|NAV)$/.test(tag) || /^(contentinfo|complementary|navigation|banner)$/.test(e.getAttribute('role'))
+  || (e.id || e.className) && REGION.test(`${e.id} ${e.getAttribute('class') ?? ''}`);
+
+const children = e => {
+  const root = ga.shadowOf(e) ?? e, given = root.tagName === 'SLOT' ? root.assignedNodes() : [];
+  for (const node of given.length ? given : root.childNodes) visit(node);
+};
+
+const visit = node => {
+  if (node.nodeType === 3) return say(node.data);
+  if (node.nodeType !== 1 || SKIP.has(node.tagName)) return;
+  const e = node, tag = e.tagName;
+  if (tag === 'BR') return brk();
+  const style = getComputedStyle(e), display = style.display;
+  if (display === 'none' || unseen(e, style, tag)) return;
+  if (e.namespaceURI !== 'http://www.w3.org/1999/xhtml') return drawing(e, tag);
+  if (style.visibility !== 'visible') { for (const child of e.children) visit(child); return; }
+  switch (tag) {
+    case 'IMG': return image(e);
+    case 'IFRAME': case 'FRAME': return frame(e);
+    case 'HR': return brk();
+    case 'CANVAS': if (e.width * e.height > 20000) put('<canvas>'); return;
+  }
+  const kind = kindOf(e, tag, style), outer = block;
+  const blocky = !/^(inline|contents|ruby|table-cell)/.test(display);
+  if (blocky) { brk(); block = e; } else if (display.length > 8) gap();
+  const from = lines.length;
+  if (kind) control(e, tag, kind);
+  else if (tag === 'TR' && !inline) row(e);
+  else if (tag === 'PRE' && !inline) preformatted(e);
+  else {
+    if (/^H[1-6]$/.test(tag)) prefix = `<${tag.toLowerCase()}>`;
+    else if (tag === 'LI' && !inline) prefix = '- ';
+    if (e.childElementCount > LIST_FROM && !inline) list(e); else children(e);
+  }
+  if (blocky) { brk(); block = outer; } else if (display.length > 8) gap();
+  if (lines.length > from && isRegion(e, tag)) regions.push({from, to: lines.length});
+};
+
+// Hidden though it has a box. What is transparent further down the page may be meant to appear on scrolling.
+const unseen = (e, style, tag) => {
+  if (style.opacity === '0' && tag !== 'INPUT') {
+    const top = e.getBoundingClientRect().top;
+    if (top < innerHeight) return true;
+  }
+  return style.overflowY === 'hidden' && !style.display.startsWith('inline') && (e.offsetHeight === 0 || e.offsetWidth === 0);
+};
+
+const drawing = (e, tag) => {
+  if (tag.toLowerCase() === 'math') return say(' ' + (e.getAttribute('alttext') || e.textContent) + ' ');
+  const texts = [...e.querySelectorAll('text')].map(t => t.textContent).join(' ');
+  if (texts) say(` ${texts} `);
+};
+
+const list = e => {
+  const items = [], root = ga.shadowOf(e) ?? e;
+  for (const node of root.childNodes) {
+    if (node.nodeType === 1) { brkIfBlock(node); if (items.at(-1) !== lines.length) items.push(lines.length); }
+    visit(node);
+  }
+  if (items.length > LIST_FROM) lists.push({items, end: lines.length, rows: /^(TBODY|TABLE)$/.test(e.tagName)});
+};
+const brkIfBlock = e => { if (line && !getComputedStyle(e).display.startsWith('inline')) brk(); };
+
+// One line a row, unless a cell holds blocks of its own (then it is a layout, not a table).
+const row = e => {
+  const from = lines.length, cells = [];
+  for (const cell of e.children) {
+    const at = lines.length;
+    visit(cell);
+    brk();
+    if (lines.length > at + 1) cells.wide = true;
+    if (lines.length > at) cells.push(lines[at]);
+    else if (getComputedStyle(cell).display !== 'none') cells.push('');
+  }
+  if (cells.wide || cells.filter(Boolean).length < 2) return;
+  lines.length = owners.length = from;
+  lines.push(cells.join(' | '));
+  owners.push(e);
+};
+
+const preformatted = e => {
+  pre++; inline++;
+  children(e);
+  inline--; pre--;
+  line = line.replace(/[ \t]+$/gm, '').replace(/^\n+|\n+$/g, '');
+  if (line) line = `<pre>${line}</pre>`;
+};
+
+const image = e => {
+  if (inline || !e.alt || e.width && e.width < 24) return;
+  put(`<img${attribute('alt', e.alt)}>`);
+};
+
+const frame = e => {
+  const box = e.getBoundingClientRect();
+  if (box.width < 8 || box.height < 8) return;
+  brk();
+  const saved = [inline, block];
+  inline = 0;
+  let inside = null;
+  try { inside = e.contentDocument; } catch { /* of another origin: it is scanned by itself */ }
+  if (inside?.body) {
+    const from = lines.length;
+    visit(inside.body);
+    brk();
+    if (lines.length > from) { lines.splice(from, 0, `<frame ${ga.number(e)}${attribute('title', e.title)}>`); owners.splice(from, 0, e); lines.push('</frame>'); owners.push(e); }
+  } else if (!inside) {
+    let i = 0;
+    while (i < window.length && window[i] !== e.contentWindow) i++;
+    const src = e.src.replace(/^https?:\/\/(www\.)?/, '');
+    lines.push(`<frame ${ga.number(e)} ${clip(src, 30)}>`);
+    owners.push(e);
+    frames.push({path: PATH + (PATH && '.') + i, src: e.src, at: lines.length - 1});
+  }
+  [inline, block] = saved;
+};
+
+// --- links in short ------------------------------------------------------------------------------------------------
+
+const NOISE = /^(utm_\w+|fbclid|gclid|msclkid|mc_[ce]id|igshid|yclid|_ga|ref_src)$/i;
+let home = ''; // the origin that most links to elsewhere have, written ~
+
+const targetOf = a => {
+  if (!/^(https?|file):$/.test(a.protocol)) return a.protocol === 'javascript:' ? '' : clip(a.href, 60);
+  let s = a.href;
+  if (a.search && /utm_|clid|mc_|igshid|_ga|ref_src/i.test(a.search)) {
+    const url = new URL(s);
+    for (const key of [...url.searchParams.keys()]) if (NOISE.test(key)) url.searchParams.delete(key);
+    s = url.href;
+  }
+  const here = location.href.split('#')[0];
+  if (s.startsWith(here + '#')) return s.slice(here.length);
+  if (a.origin === location.origin) s = s.slice(a.origin.length);
+  else if (home && a.origin === home) s = '~' + s.slice(home.length);
+  else s = s.replace(/^https?:(\/\/)(www\.)?/, '$1');
+  return s.length > 1 ? s.replace(/\/$/, '') : s;
+};
+
+const findHome = () => {
+  const count = new Map();
+  for (const {e} of anchors.values()) if (/^http/.test(e.protocol) && e.origin !== location.origin) count.set(e.origin, (count.get(e.origin) ?? 0) + 1);
+  const [most] = [...count].sort((a, b) => b[1] - a[1]);
+  if (most?.[1] > 3) home = most[0];
+};
+
+// Cut in the middle, as targets differ at their ends; two different targets never look the same.
+let known;
+const short = (s, most) => {
+  for (const head = s.startsWith('//') ? Math.max(s.indexOf('/', 2) + 1, 8) : Math.ceil(most / 3); s.length > Math.max(most, head + 5); most += 8) {
+    const cut = s.slice(0, head) + '…' + s.slice(-Math.max(4, most - head - 1)), of = known.get(cut) ?? s;
+    if (of !== s) continue;
+    known.set(cut, s);
+    return cut;
+  }
+  return s;
+};
+const inTag = s => s.replace(/[\s<>]/g, encodeURIComponent);
+
+// How much a target may cost, by how long the page would be: [among other text, in a menu, without a label].
+const LEVELS = [{from: 0, prose: 100, menu: 100, bare: 100}, {from: 5000, prose: 30, menu: 18, bare: 40, name: 12, fold: true},
+  {from: 8500, prose: 24, menu: 12, bare: 24, name: 3, fold: true, hard: true}];
+
+// --- put together --------------------------------------------------------------------------------------------------
+
+const MENU = /^(- )?(?:<(a|button) [^>]*>[^<]*<\/\2>[ |·•,\/]*)+$/;
+const ANCHOR = /<a (\d+)\u0001([^>]*)>([^<]*)(<\/a>)?/g;
+const ENDS = /<\/(a|button)>[ |·•]*(?=<(?:a|button) |$)/g;
+
+const linked = (s, menu, level, seen) => s.replace(ANCHOR, (_, n, state, label, tail = '') => {
+  const a = anchors.get(+n), url = a.url ??= targetOf(a.e), was = url.length > 3 && seen.get(url);
+  if (was && menu && was.labels.has(label)) return `<a ${n} =${was.labels.get(label)}${state}>${tail}`;
+  if (was) { was.labels.set(label, n); return `<a ${n} =${was.n}${state}>${label}${tail}`; }
+  seen.set(url, {n, labels: new Map([[label, n]])});
+  let shown = short(url, !label ? level.bare : menu ? level.menu : level.prose);
+  if (menu && label.length >= level.name && url.length > level.menu && labels.get(label) === 1)
+    shown = url.startsWith('//') ? url.split('/', 3).join('/') : ''; // the label says what it is
+  return `<a ${n}${shown && ' ' + inTag(shown)}${state}>${label}${tail}`;
+});
+
+// <a 40 =2> <a 41 =3> <a 42 =4> → <a 40-42 =2-4>: a menu that is there twice
+const ranges = s => s.replace(/(?:<a \d+ =\d+>(?:<\/a>)? ?){2,}/g, run => {
+  const groups = [];
+  for (const [, n, was] of run.matchAll(/<a (\d+) =(\d+)>/g)) {
+    const last = groups.at(-1);
+    if (last && +n === last[1] + 1 && +was === last[3] + 1) { last[1]++; last[3]++; }
+    else groups.push([+n, +n, +was, +was]);
+  }
+  return groups.map(([a, b, c, d]) => a === b ? `<a ${a} =${c}>` : `<a ${a}-${b} =${c}-${d}>`).join(' ') + (run.endsWith(' ') ? ' ' : '');
+});
+
+const PROSE = 80;
+const words = s => s.replace(/<(a|button)[^>]*>[^<]*<\/\1>|<[^>]*>/g, '');
+const folding = () => {
+  const prose = lines.map(l => { const n = words(l).length; return n < 40 ? 0 : n; }), sum = [0];
+  for (const n of prose) sum.push(sum.at(-1) + n);
+  const folded = new Uint8Array(lines.length), all = sum.at(-1);
+  for (const {from, to} of regions) if (sum[to] - sum[from] < all / 4) folded.fill(1, from, to);
+  return folded;
+};
+const folded = (s, owner) => {
+  let left = 0;
+  const keep = s.startsWith('<') || words(s).length < s.length ? 24 : 40;
+  const t = s.replace(/(^|>)([^<]{40,})(?=<|$)/g, (_, before, text) => {
+    const cut = text.slice(0, keep).replace(/\s+\S*$/, '') + '…';
+    left += text.length - cut.length;
+    return before + cut;
+  });
+  return left < 60 || !owner ? s : `<p ${ga.number(owner)} +${left}>${t}`;
+};
+
+// The lines as they are shown, and where each of `lines` went.
+const render = (level, apart) => {
+  const out = [], place = [], seen = new Map(), fold = level.fold ? folding() : null;
+  known = new Map();
+  let run = false;
+  lines.forEach((s, i) => {
+    const menu = MENU.test(s);
+    if (fold?.[i] && !menu && words(s).length >= PROSE && !s.includes('<pre>') && !/^<h\d/.test(s)) s = folded(s, owners[i]);
+    s = linked(s, menu, level, seen);
+    if (menu && run && !apart?.[i]) out[out.length - 1] += ' ' + s.replace(/^- /, '');
+    else out.push(s);
+    place.push(out.length - 1);
+    run = menu;
+  });
+  return {out: out.map(s => ranges(s.replace(ENDS, (m, _, i, whole) => i + m.length < whole.length ? ' ' : ''))), place};
+};
+
+const size = out => out.reduce((n, s) => n + s.length + 1, 0);
+const asHtml = () => {
+  let done;
+  for (const level of LEVELS) if (!done || size(done.out) > level.from) done = render(level);
+  if (args.max && size(done.out) > args.max && lists.length) { // long lists can be cut only where their items have lines
+    const apart = new Uint8Array(lines.length);
+    for (const {items} of lists) for (const i of items) apart[i] = 1;
+    done = render(LEVELS.at(-1), apart);
+  }
+  return done;
+};
+
+const bare = s => plain(s.replace(/<(?:input|textarea) (?:[^>"]|"[^"]*")*?value=("[^"]*"|[^\s>]+)[^>]*>/g, '[$1]')
+  .replace(/<option selected>([^<]*)/g, '[$1]').replace(/<option[^>]*>[^<]*/g, '').replace(/<[^>]*>/g, ''));
+const asText = () => ({out: lines.map(bare), place: lines.map((_, i) => i)});
+
+// --- scan ----------------------------------------------------------------------------------------------------------
+
+const read = () => {
+  visit(document.body ?? document.documentElement);
+  brk();
+};
+
+const scan = () => {
+  read();
+  findHome();
+  const {out, place} = args.text ? asText() : asHtml();
+  const at = i => i < place.length ? place[i] : out.length;
+  const shown = lists.map(({items, end, rows}) => ({items: items.map(at), end: at(end), rows}));
+  return {path: PATH, lines: out, lists: shown, frames: frames.map(f => ({...f, at: at(f.at)})), home, last: ga.state.last, base: ga.state.base};
+};
+
+return scan();
