@@ -395,18 +395,36 @@ const short = (s, most) => {
 };
 const inTag = s => s.replace(/[\s<>]/g, encodeURIComponent);
 
+// A picture and a headline that lead to the same place: <a 12+13 /path>headline
+const pairUp = () => {
+  let before = null;
+  for (const [n, a] of anchors) {
+    a.url = targetOf(a.e);
+    const [empty, full] = a.label ? [before, a] : [a, before];
+    if (before && a.url === before.url && a.url && !empty.label && full.label && !empty.twin) {
+      empty.twin = full;
+      full.others = (full.others ?? '') + '+' + empty.n;
+    }
+    a.n = n;
+    before = a;
+  }
+};
+
 // How much a target may cost, by how long the page would be: [among other text, in a menu, without a label].
 const LEVELS = [{from: 0, prose: 100, menu: 100, bare: 100}, {from: 5000, prose: 30, menu: 18, bare: 40, name: 12, fold: true},
   {from: 8500, prose: 24, menu: 12, bare: 24, name: 3, fold: true, hard: true}];
 
 // --- put together --------------------------------------------------------------------------------------------------
 
-const MENU = /^(- )?(?:<(a|button) [^>]*>[^<]*<\/\2>[ |·•,\/]*)+$/;
+const MENU = /^(?:- |<h\d>)?(?:<(a|button) [^>]*>[^<]*<\/\1>[ |·•,\/]*)+$/;
 const ANCHOR = /<a (\d+)\u0001([^>]*)>([^<]*)(<\/a>)?/g;
 const ENDS = /<\/(a|button)>[ |·•]*(?=<(?:a|button) |$)/g;
 
 const linked = (s, menu, level, seen) => s.replace(ANCHOR, (_, n, state, label, tail = '') => {
-  const a = anchors.get(+n), url = a.url ??= targetOf(a.e), was = url.length > 3 && seen.get(url);
+  const a = anchors.get(+n), url = a.url;
+  if (a.twin) return '';
+  if (a.others) n += a.others;
+  const was = url.length > 3 && seen.get(url);
   if (was && menu && was.labels.has(label)) return `<a ${n} =${was.labels.get(label)}${state}>${tail}`;
   if (was) { was.labels.set(label, n); return `<a ${n} =${was.n}${state}>${label}${tail}`; }
   seen.set(url, {n, labels: new Map([[label, n]])});
@@ -429,34 +447,38 @@ const ranges = s => s.replace(/(?:<a \d+ =\d+>(?:<\/a>)? ?){2,}/g, run => {
 
 const PROSE = 80;
 const words = s => s.replace(/<(a|button)[^>]*>[^<]*<\/\1>|<[^>]*>/g, '');
-const folding = () => {
-  const prose = lines.map(l => { const n = words(l).length; return n < 40 ? 0 : n; }), sum = [0];
+const folding = least => {
+  const prose = lines.map(l => { const n = words(l).length; return n < least ? 0 : n; }), sum = [0];
   for (const n of prose) sum.push(sum.at(-1) + n);
   const folded = new Uint8Array(lines.length), all = sum.at(-1);
   for (const {from, to} of regions) if (sum[to] - sum[from] < all / 4) folded.fill(1, from, to);
-  return folded;
+  return {folded, prose: all};
 };
+const CONTROL = /(<(?:a|button|label|select)[ >][^>]*>[^<]*(?:<option[^>]*>[^<]*)*<\/\w+>|<[^>]*>)/;
 const folded = (s, owner) => {
+  const pieces = s.split(CONTROL), most = pieces.length > 1 ? 24 : 40;
   let left = 0;
-  const keep = s.startsWith('<') || words(s).length < s.length ? 24 : 40;
-  const t = s.replace(/(^|>)([^<]{40,})(?=<|$)/g, (_, before, text) => {
-    const cut = text.slice(0, keep).replace(/\s+\S*$/, '') + '…';
-    left += text.length - cut.length;
-    return before + cut;
-  });
-  return left < 60 || !owner ? s : `<p ${ga.number(owner)} +${left}>${t}`;
+  for (let i = 0; i < pieces.length; i += 2) {
+    if (pieces[i].length < most + 16) continue;
+    const cut = pieces[i].slice(0, most).replace(/\s+\S*$/, '') + '… ';
+    left += pieces[i].length - cut.length;
+    pieces[i] = cut;
+  }
+  return left < 60 || !owner ? s : `<p ${ga.number(owner)} +${left}>${pieces.join('').trimEnd()}`;
 };
 
 // The lines as they are shown, and where each of `lines` went.
+const size = out => out.reduce((n, s) => n + s.length + 1, 0);
 const render = (level, apart) => {
-  const out = [], place = [], seen = new Map(), fold = level.fold ? folding() : null;
+  const out = [], place = [], seen = new Map(), fold = level.fold ? folding(40).folded : null;
   known = new Map();
   let run = false;
   lines.forEach((s, i) => {
     const menu = MENU.test(s);
     if (fold?.[i] && !menu && words(s).length >= PROSE && !s.includes('<pre>') && !/^<h\d/.test(s)) s = folded(s, owners[i]);
     s = linked(s, menu, level, seen);
-    if (menu && run && !apart?.[i]) out[out.length - 1] += ' ' + s.replace(/^- /, '');
+    if (!s || s === '- ') { place.push(out.length); return; }
+    if (menu && run && !apart?.[i] && !s.startsWith('<h')) out[out.length - 1] += ' ' + s.replace(/^- /, '');
     else out.push(s);
     place.push(out.length - 1);
     run = menu;
@@ -464,7 +486,6 @@ const render = (level, apart) => {
   return {out: out.map(s => ranges(s.replace(ENDS, (m, _, i, whole) => i + m.length < whole.length ? ' ' : ''))), place};
 };
 
-const size = out => out.reduce((n, s) => n + s.length + 1, 0);
 const asHtml = () => {
   let done;
   for (const level of LEVELS) if (!done || size(done.out) > level.from) done = render(level);
@@ -476,9 +497,48 @@ const asHtml = () => {
   return done;
 };
 
-const bare = s => plain(s.replace(/<(?:input|textarea) (?:[^>"]|"[^"]*")*?value=("[^"]*"|[^\s>]+)[^>]*>/g, '[$1]')
-  .replace(/<option selected>([^<]*)/g, '[$1]').replace(/<option[^>]*>[^<]*/g, '').replace(/<[^>]*>/g, ''));
-const asText = () => ({out: lines.map(bare), place: lines.map((_, i) => i)});
+const bare = s => plain(s.replace(/<input \d+ type=(?:checkbox|radio)[^>]*?( checked)?>/g, (_, checked) => checked ? '[x]' : '[ ]')
+  .replace(/<(?:input|textarea) (?:[^>"]|"[^"]*")*?value=("[^"]*"|[^\s>]+)[^>]*>/g, '[$1]')
+  .replace(/<option selected>([^<]*)/g, '[$1]').replace(/<option[^>]*>[^<]*/g, '').replace(/<[^>]*>/g, '')).trim();
+
+const FOLD_TEXT = 3000, FEW = 2, ARTICLE = 1000;
+const asText = () => {
+  const whole = lines.map(bare), {folded: fold, prose} = folding(80);
+  if (size(whole) < FOLD_TEXT || prose < ARTICLE) return {out: whole, place: whole.map((_, i) => i)};
+  const out = [], place = [];
+  let menu = [], aside = [];
+  const close = () => {
+    const few = menu.slice(0, FEW).map(label => clip(label, 40)).join(' · ');
+    if (menu.length > FEW + 2) out.push(`[${menu.length} links: ${few} · …]`);
+    else if (menu.length) out.push(menu.join(' · '));
+    menu = [];
+    const text = aside.join(' · ');
+    if (text.length > 140) out.push(`${text.slice(0, 60).replace(/\s+\S*$/, '')}… [+${text.length - 60}]`);
+    else if (text) out.push(text);
+    aside = [];
+  };
+  lines.forEach((s, i) => {
+    if (MENU.test(s)) {
+      if (aside.length) close();
+      for (const [, , label] of s.matchAll(/<(a|button) [^>]*>([^<]*)/g)) if (label.trim()) menu.push(plain(label.trim()));
+      place.push(out.length);
+      return;
+    }
+    const text = bare(s);
+    if (!text || text === '-') { place.push(out.length); return; }
+    if (fold[i] && !/^<(h\d|pre)/.test(s)) {
+      if (menu.length) close();
+      aside.push(text);
+      place.push(out.length);
+      return;
+    }
+    close();
+    place.push(out.length);
+    out.push(text);
+  });
+  close();
+  return {out, place};
+};
 
 // --- scan ----------------------------------------------------------------------------------------------------------
 
@@ -490,6 +550,7 @@ const read = () => {
 const scan = () => {
   read();
   findHome();
+  pairUp();
   const {out, place} = args.text ? asText() : asHtml();
   const at = i => i < place.length ? place[i] : out.length;
   const shown = lists.map(({items, end, rows}) => ({items: items.map(at), end: at(end), rows}));
