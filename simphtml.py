@@ -56,7 +56,7 @@ def get_html(
     top = frames.get("")
     if top is None:
         raise ToolError("the page could not be read: it is none that scripts may look into, or it is just being loaded")
-    lines, lists = _together(top, frames)
+    lines, lists = _together(top, frames, [] if text_only else ["</frame>"])
     if top["home"] and not text_only and any("~" in line for line in lines):
         lines.insert(0, f"~ = {top['home']}")
         lists = [_moved(one, 0, 1) for one in lists]
@@ -69,17 +69,19 @@ def _frames(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {v["path"]: v for v in values if isinstance(v, dict) and "path" in v}
 
 
-def _together(frame: dict[str, Any], frames: dict[str, dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+def _together(
+    frame: dict[str, Any], frames: dict[str, dict[str, Any]], tail: list[str]
+) -> tuple[list[str], list[dict[str, Any]]]:
     """The lines and long lists of a frame, with those of the frames of other origins in their places."""
     lines, lists = list(frame["lines"]), list(frame["lists"])
     for place in reversed(frame["frames"]):
         inner = frames.get(place["path"])
         if inner is None or "lines" not in inner or not inner["lines"]:
             continue
-        more, more_lists = _together(inner, frames)
+        more, more_lists = _together(inner, frames, tail)
         at = place["at"] + 1
-        lists = [_moved(one, at, len(more) + 1) for one in lists] + [_moved(one, 0, at) for one in more_lists]
-        lines[at:at] = [*more, "</frame>"]
+        lists = [_moved(one, at, len(more) + len(tail)) for one in lists] + [_moved(one, 0, at) for one in more_lists]
+        lines[at:at] = [*more, *tail]
     return lines, lists
 
 

@@ -74,6 +74,7 @@ const PATH = pathOf(window);
 if (args.phase === 'find') return args.numbers.filter(n => ga.element(n));
 if (readByParent()) return null;
 if (ga.state.base === null) {
+  if (args.phase !== 'scan') return null;
   if (!args.bases?.[PATH]) return {path: PATH, needs_base: true};
   ga.state.base = args.bases[PATH];
 }
@@ -81,6 +82,7 @@ if (ga.state.base === null) {
 // --- lines ---------------------------------------------------------------------------------------------------------
 
 const lines = [], owners = [], lists = [], regions = [], frames = [];
+let skipped = null, blocked = args.phase !== 'scan'; // a dialog that was read first, and whether all else is covered
 let line = '', prefix = '', block = null, inline = 0, pre = 0;
 
 const SPACE = /[\s\u00a0]+/g;
@@ -158,6 +160,7 @@ const stateOf = e => {
 
 // Something else is painted over its middle, so a user could not click it. Beyond the window nobody can tell.
 const covered = e => {
+  if (blocked) return false;
   const box = e.getBoundingClientRect(), x = box.left + box.width / 2, y = box.top + box.height / 2;
   if (box.width < 2 || box.height < 2 || x < 0 || y < 0 || x >= innerWidth || y >= innerHeight || e.ownerDocument !== document) return false;
   const root = e.getRootNode(), hit = root.elementFromPoint?.(x, y);
@@ -249,6 +252,7 @@ const visit = node => {
   if (node.nodeType !== 1 || SKIP.has(node.tagName)) return;
   const e = node, tag = e.tagName;
   if (tag === 'BR') return brk();
+  if (e === skipped) return;
   const style = getComputedStyle(e), display = style.display;
   if (display === 'none' || unseen(e, style, tag)) return;
   if (e.namespaceURI !== 'http://www.w3.org/1999/xhtml') return drawing(e, tag);
@@ -504,8 +508,11 @@ const bare = s => plain(s.replace(/<input \d+ type=(?:checkbox|radio)[^>]*?( che
 const FOLD_TEXT = 3000, FEW = 2, ARTICLE = 1000;
 const asText = () => {
   const whole = lines.map(bare), {folded: fold, prose} = folding(80);
-  if (size(whole) < FOLD_TEXT || prose < ARTICLE) return {out: whole, place: whole.map((_, i) => i)};
   const out = [], place = [];
+  if (size(whole) < FOLD_TEXT || prose < ARTICLE) {
+    for (const s of whole) { place.push(out.length); if (s && s !== '-') out.push(s); }
+    return {out, place};
+  }
   let menu = [], aside = [];
   const close = () => {
     const few = menu.slice(0, FEW).map(label => clip(label, 40)).join(' · ');
@@ -540,11 +547,61 @@ const asText = () => {
   return {out, place};
 };
 
+// --- a dialog on top -----------------------------------------------------------------------------------------------
+
+// The layer that keeps the user from the page: a modal dialog, or what one meets everywhere in the window above all that
+// flows. A layer is something positioned; of a backdrop and a box over it, the box counts.
+const layerOnTop = () => {
+  const modal = [...document.querySelectorAll('dialog:modal')].at(-1);
+  if (modal) return modal;
+  const marked = document.elementFromPoint(innerWidth / 2, innerHeight / 2)?.closest('[aria-modal=true],[role=dialog],[role=alertdialog]');
+  const met = layersAt(5);
+  const ground = met && [...met].sort((a, b) => area(b) - area(a))[0];
+  if (!ground || area(ground) < innerWidth * innerHeight * 0.9) return marked;
+  if (squeeze(ground.innerText)) return ground;
+  return [...layersAt(16) ?? met].filter(l => squeeze(l.innerText)).sort((a, b) => area(b) - area(a))[0] ?? marked;
+};
+// The layers at n × n points of the window; null when the page itself is met, or too much for dialogs.
+const layersAt = n => {
+  const met = new Set();
+  for (let i = 0; i < n * n; i++) {
+    const hit = document.elementFromPoint(innerWidth * (i % n + 0.5) / n, innerHeight * (Math.floor(i / n) + 0.5) / n);
+    const layer = hit && layerOf(hit);
+    if (!layer || met.size > 5) return null;
+    met.add(layer);
+  }
+  return met;
+};
+const area = e => { const box = e.getBoundingClientRect(); return box.width * box.height; };
+const layerOf = e => {
+  for (; e && e !== document.body && e !== document.documentElement; e = e.parentElement ?? e.getRootNode().host) {
+    const style = getComputedStyle(e);
+    if (style.position === 'fixed' || style.position === 'absolute' && style.zIndex > 0) return e;
+  }
+  return null;
+};
+
 // --- scan ----------------------------------------------------------------------------------------------------------
 
 const read = () => {
-  visit(document.body ?? document.documentElement);
+  const body = document.body ?? document.documentElement, top = PATH ? null : layerOnTop();
+  if (top) {
+    lines.push('[dialog on top of the page]');
+    owners.push(null);
+    visit(top);
+    brk();
+    skipped = top;
+    blocked = true;
+    lines.push('[the page below, covered by the dialog]');
+    owners.push(null);
+  }
+  const from = lines.length;
+  visit(body);
   brk();
+  if (top && lines.length === from) { // the layer is the page
+    lines.pop(); owners.pop();
+    lines[0] = '';
+  }
 };
 
 const scan = () => {
@@ -557,4 +614,114 @@ const scan = () => {
   return {path: PATH, lines: out, lists: shown, frames: frames.map(f => ({...f, at: at(f.at)})), home, last: ga.state.last, base: ga.state.base};
 };
 
-return scan();
+// --- what an action changes ----------------------------------------------------------------------------------------
+
+const QUIET = 150, PATIENCE = 2500; // milliseconds without a change that is waited for, and in all
+const HUGE = 40000; // elements from which on the page isn't read before and after, only listened to
+const RESTLESS = 4; // changes after which an element counts as a ticker that never comes to rest
+const TOLD = 60; // lines of each kind
+const WATCHED = {subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: ['class', 'style', 'hidden', 'open']};
+
+const begin = () => {
+  ga.state.watch?.observer.disconnect();
+  const watch = ga.state.watch = {noted: new Map(), last: performance.now(), turns: new WeakMap(), lines: null, owners, text: ''};
+  if (document.getElementsByTagName('*').length < HUGE) {
+    read();
+    watch.lines = lines;
+    watch.text = lines.map(bare).join('\n');
+  }
+  const observer = watch.observer = new MutationObserver(records => note(watch, records));
+  const observe = root => {
+    observer.observe(root, WATCHED);
+    for (const e of root.querySelectorAll('*')) enter(e);
+  };
+  const enter = watch.enter = e => {
+    const root = ga.shadowOf(e);
+    if (root) observe(root);
+    if (e.tagName === 'IFRAME') try { if (e.contentDocument?.body) observe(e.contentDocument); } catch { /* of another origin */ }
+  };
+  observe(document);
+  return null;
+};
+
+// What is shown at this moment, as it may be gone before we look again.
+const note = (watch, records) => {
+  const changed = new Set();
+  for (const {type, target, addedNodes} of records) {
+    const turns = (watch.turns.get(target) ?? 0) + 1;
+    watch.turns.set(target, turns);
+    if (type !== 'attributes' && turns <= RESTLESS) watch.last = performance.now();
+    if (type === 'childList') for (const node of addedNodes) {
+      changed.add(node);
+      if (node.nodeType === 1) { watch.enter(node); for (const e of node.querySelectorAll('*')) watch.enter(e); }
+    }
+    else if (turns <= RESTLESS * 4) changed.add(target);
+  }
+  for (const node of changed) {
+    const e = node.nodeType === 1 ? node : node.parentElement ?? node.getRootNode().host;
+    if (!e?.isConnected || !e.checkVisibility({visibilityProperty: true})) continue;
+    const text = node.nodeType === 1 ? node.innerText ?? '' : node.data ?? '';
+    for (const one of text.split('\n')) if (squeeze(one)) watch.noted.set(squeeze(one), true);
+  }
+};
+
+const end = async () => {
+  const watch = ga.state.watch, began = performance.now();
+  if (!watch) return null;
+  for (;;) {
+    const now = performance.now(), rest = Math.min(QUIET - (now - Math.max(began, watch.last)), PATIENCE - (now - began));
+    if (rest <= 0) break;
+    await new Promise(resolve => setTimeout(resolve, rest));
+  }
+  note(watch, watch.observer.takeRecords());
+  watch.observer.disconnect();
+  ga.state.watch = null;
+  if (!watch.lines) return told({appeared: [...watch.noted.keys()]});
+  read();
+  findHome();
+  pairUp();
+  home = '';
+  const text = lines.map(bare).join('\n');
+  const changes = difference(watch);
+  changes.briefly = [...watch.noted.keys()].filter(t => !text.includes(t) && !watch.text.includes(t));
+  return told(changes);
+};
+
+const difference = ({lines: old, owners: oldOwners}) => {
+  const count = new Map();
+  for (const s of old) count.set(s, (count.get(s) ?? 0) + 1);
+  const fresh = [];
+  lines.forEach((s, i) => { const n = count.get(s) ?? 0; if (n) count.set(s, n - 1); else fresh.push(i); });
+  const gone = new Map(), vanished = [];
+  old.forEach((s, i) => {
+    const n = count.get(s) ?? 0;
+    if (!n) return;
+    count.set(s, n - 1);
+    if (oldOwners[i] && !gone.has(oldOwners[i])) gone.set(oldOwners[i], s); else vanished.push(bare(s));
+  });
+  known = new Map();
+  const shown = s => linked(s, false, LEVELS[0], new Map()).replace(ENDS, (m, _, i, whole) => i + m.length < whole.length ? ' ' : '');
+  const appeared = [], changed = [];
+  for (const i of fresh) {
+    const was = gone.get(owners[i]);
+    gone.delete(owners[i]);
+    if (was === undefined) appeared.push(shown(lines[i]));
+    else changed.push({from: bare(was) === bare(lines[i]) ? was.replace(/\u0001/g, '') : bare(was), to: shown(lines[i])});
+  }
+  return {appeared, changed, vanished: [...vanished, ...[...gone.values()].map(bare)].filter(Boolean)};
+};
+
+const told = changes => {
+  let more = 0;
+  for (const [key, all] of Object.entries(changes)) {
+    more += Math.max(0, all.length - TOLD);
+    changes[key] = all.slice(0, TOLD);
+  }
+  return {...changes, more};
+};
+
+switch (args.phase) {
+  case 'begin': return begin();
+  case 'end': return end();
+  default: return scan();
+}
