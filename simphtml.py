@@ -47,7 +47,8 @@ def get_html(
     goes on there.
     """
     args = {"phase": "scan", "text": text_only, "max": maxchars, "token": _token()}
-    frames = _frames(driver.page_script("page", args, session_id=session_id))
+    answer = driver.page_script("page", args, session_id=session_id)
+    frames = _frames(answer)
     new = [v["path"] for v in frames.values() if v.get("needs_base")]
     if new:
         used = max((v["base"] for v in frames.values() if "base" in v), default=0) // FRAME_NUMBERS
@@ -55,7 +56,8 @@ def get_html(
         frames = _frames(driver.page_script("page", {**args, "bases": bases}, session_id=session_id))
     top = frames.get("")
     if top is None:
-        raise ToolError("the page could not be read: it is none that scripts may look into, or it is just being loaded")
+        why = next((one["error"] for one in answer["frames"] if "error" in one), "the browser lets no script look into it")
+        raise ToolError(f"the page could not be read: {why}")
     lines, lists = _together(top, frames, [] if text_only else ["</frame>"])
     if top["home"] and not text_only and any("~" in line for line in lines):
         lines.insert(0, f"~ = {top['home']}")

@@ -183,7 +183,7 @@ const field = e => {
     const label = squeeze(e.value || e.alt || nameOf(e) || {submit: 'Submit', reset: 'Reset'}[type] || e.name);
     return put(`<button ${n}${state}>${escaped(label)}</button>`);
   }
-  let s = `<${tag} ${n}${type && type !== 'text' ? ' type=' + type : ''}${attribute('name', e.name)}`;
+  let s = `<${tag} ${n}${type && type !== 'text' ? ' type=' + type : ''}${attribute('name', e.name, e.placeholder ? 24 : 80)}`;
   const label = e.getAttribute('aria-label') || (e.labels?.length ? '' : nameOf(e));
   if (label !== e.placeholder) s += attribute('label', label);
   s += attribute('placeholder', e.placeholder);
@@ -218,7 +218,7 @@ const LARGE = 200; // characters in a control that is a part of the page rather 
 const control = (e, tag, kind) => {
   if (kind === 'field') return field(e);
   const n = ga.number(e), head = headOf(e, tag, kind, n), lead = line;
-  const large = !inline && e.childElementCount && (kind === 'editable' || e.textContent.length > LARGE);
+  const large = !inline && e.childElementCount && (kind === 'editable' || e.textContent.length > LARGE && e.innerText.length > LARGE);
   put(head);
   if (kind === 'link') anchors.set(n, {e, label: ''});
   if (large) { children(e); return; }
@@ -351,7 +351,7 @@ const frame = e => {
     let i = 0;
     while (i < window.length && window[i] !== e.contentWindow) i++;
     const src = e.src.replace(/^https?:\/\/(www\.)?/, '');
-    lines.push(`<frame ${ga.number(e)} ${clip(src, 30)}>`);
+    lines.push(`<frame ${ga.number(e)} ${clip(src.split('?')[0], 30)}>`);
     owners.push(e);
     frames.push({path: PATH + (PATH && '.') + i, src: e.src, at: lines.length - 1});
   }
@@ -384,6 +384,7 @@ const findHome = () => {
   for (const {e} of anchors.values()) if (/^http/.test(e.protocol) && e.origin !== location.origin) count.set(e.origin, (count.get(e.origin) ?? 0) + 1);
   const [most] = [...count].sort((a, b) => b[1] - a[1]);
   if (most?.[1] > 3) home = most[0];
+  sites.add(site(location.hostname)).add(home && site(new URL(home).hostname));
 };
 
 // Cut in the middle, as targets differ at their ends; two different targets never look the same.
@@ -404,25 +405,38 @@ const pairUp = () => {
   let before = null;
   for (const [n, a] of anchors) {
     a.url = targetOf(a.e);
+    a.n = n;
     const [empty, full] = a.label ? [before, a] : [a, before];
     if (before && a.url === before.url && a.url && !empty.label && full.label && !empty.twin) {
       empty.twin = full;
       full.others = (full.others ?? '') + '+' + empty.n;
     }
-    a.n = n;
     before = a;
   }
 };
 
-// How much a target may cost, by how long the page would be: [among other text, in a menu, without a label].
+// How much a target may cost, by how long the page would be: among other text, in a menu, without a label. From `name`
+// characters on a label in a menu says enough, unless another link has it too; of other sites the host is said.
 const LEVELS = [{from: 0, prose: 100, menu: 100, bare: 100}, {from: 5000, prose: 30, menu: 18, bare: 40, name: 12, fold: true},
-  {from: 8500, prose: 24, menu: 12, bare: 24, name: 3, fold: true, hard: true}];
+  {from: 7000, prose: 16, menu: 0, bare: 16, name: 2, fold: true, hard: true}];
+
+const site = host => host.split('.').slice(-2).join('.');
+const sites = new Set();
+const briefly = (url, label, menu, level, before) => {
+  if (!label) return short(url, level.bare);
+  const host = url.startsWith('//') && url.slice(2).split('/')[0];
+  if (menu && label.length >= level.name && url.length > level.menu && labels.get(label) === 1) {
+    const said = level.hard && (host === before || host && (sites.has(site(host)) || host.includes(label.toLowerCase().replace(/\W/g, ''))));
+    return host && !said ? '//' + host : '';
+  }
+  return level.hard && host ? '//' + host : short(url, menu ? level.menu || 12 : level.prose);
+};
 
 // --- put together --------------------------------------------------------------------------------------------------
 
 const MENU = /^(?:- |<h\d>)?(?:<(a|button) [^>]*>[^<]*<\/\1>[ |·•,\/]*)+$/;
 const ANCHOR = /<a (\d+)\u0001([^>]*)>([^<]*)(<\/a>)?/g;
-const ENDS = /<\/(a|button)>[ |·•]*(?=<(?:a|button) |$)/g;
+const ENDS = /<\/(?:a|button)>[ |·•]*(?=<(?:a|button) |$)|<\/(?!pre)\w+>$/g;
 
 const linked = (s, menu, level, seen) => s.replace(ANCHOR, (_, n, state, label, tail = '') => {
   const a = anchors.get(+n), url = a.url;
@@ -432,9 +446,8 @@ const linked = (s, menu, level, seen) => s.replace(ANCHOR, (_, n, state, label, 
   if (was && menu && was.labels.has(label)) return `<a ${n} =${was.labels.get(label)}${state}>${tail}`;
   if (was) { was.labels.set(label, n); return `<a ${n} =${was.n}${state}>${label}${tail}`; }
   seen.set(url, {n, labels: new Map([[label, n]])});
-  let shown = short(url, !label ? level.bare : menu ? level.menu : level.prose);
-  if (menu && label.length >= level.name && url.length > level.menu && labels.get(label) === 1)
-    shown = url.startsWith('//') ? url.split('/', 3).join('/') : ''; // the label says what it is
+  const shown = briefly(url, label, menu, level, seen.host);
+  seen.host = url.startsWith('//') ? url.slice(2).split('/')[0] : '';
   return `<a ${n}${shown && ' ' + inTag(shown)}${state}>${label}${tail}`;
 });
 
@@ -468,7 +481,14 @@ const folded = (s, owner) => {
     left += pieces[i].length - cut.length;
     pieces[i] = cut;
   }
-  return left < 60 || !owner ? s : `<p ${ga.number(owner)} +${left}>${pieces.join('').trimEnd()}`;
+  return left < 80 || !owner ? s : `<p ${ga.number(owner)} +${left}>${pieces.join('').trimEnd()}`;
+};
+
+const LEGAL = /©|all rights reserved/i;
+// A picture whose text is beside it anyway.
+const pictured = (s, i) => {
+  const alt = /^<img alt="?([^">]*)/.exec(s)?.[1].replace(/…$/, '');
+  return alt !== undefined && [-2, -1, 1, 2].some(by => lines[i + by]?.replace(/^<img.*/, '').includes(alt));
 };
 
 // The lines as they are shown, and where each of `lines` went.
@@ -477,9 +497,15 @@ const render = (level, apart) => {
   const out = [], place = [], seen = new Map(), fold = level.fold ? folding(40).folded : null;
   known = new Map();
   let run = false;
+  const heads = level.fold && new Set(lines.filter(s => /^<h\d>/.test(s)).map(s => s.slice(4)));
+  const met = new Set();
   lines.forEach((s, i) => {
     const menu = MENU.test(s);
-    if (fold?.[i] && !menu && words(s).length >= PROSE && !s.includes('<pre>') && !/^<h\d/.test(s)) s = folded(s, owners[i]);
+    if (level.fold) {
+      if (heads.has(s) || s.length > 40 && !s.includes('<') && met.has(s) || pictured(s, i)) { place.push(out.length); return; }
+      met.add(s);
+      if ((fold[i] || LEGAL.test(s)) && !menu && words(s).length >= PROSE && !s.includes('<pre>') && !/^<h\d/.test(s)) s = folded(s, owners[i]);
+    }
     s = linked(s, menu, level, seen);
     if (!s || s === '- ') { place.push(out.length); return; }
     if (menu && run && !apart?.[i] && !s.startsWith('<h')) out[out.length - 1] += ' ' + s.replace(/^- /, '');
@@ -487,7 +513,7 @@ const render = (level, apart) => {
     place.push(out.length - 1);
     run = menu;
   });
-  return {out: out.map(s => ranges(s.replace(ENDS, (m, _, i, whole) => i + m.length < whole.length ? ' ' : ''))), place};
+  return {out: out.map(s => ranges(s.replace(ENDS, (m, i, whole) => i + m.length < whole.length ? ' ' : ''))), place};
 };
 
 const asHtml = () => {
@@ -700,7 +726,7 @@ const difference = ({lines: old, owners: oldOwners}) => {
     if (oldOwners[i] && !gone.has(oldOwners[i])) gone.set(oldOwners[i], s); else vanished.push(bare(s));
   });
   known = new Map();
-  const shown = s => linked(s, false, LEVELS[0], new Map()).replace(ENDS, (m, _, i, whole) => i + m.length < whole.length ? ' ' : '');
+  const shown = s => linked(s, false, LEVELS[0], new Map()).replace(ENDS, (m, i, whole) => i + m.length < whole.length ? ' ' : '');
   const appeared = [], changed = [];
   for (const i of fresh) {
     const was = gone.get(owners[i]);
