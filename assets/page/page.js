@@ -87,7 +87,7 @@ let line = '', prefix = '', block = null, inline = 0, pre = 0;
 
 const SPACE = /[\s\u00a0]+/g;
 const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u00ad\u200b\u200e\u200f\u2028-\u202e\u2060\ufeff]+/g;
-const escaped = s => s.replace(/&(?=#|\w+;|lt|gt|amp|quot)/g, '&amp;').replace(/<(?=[a-zA-Z\/!?])/g, '&lt;');
+const escaped = s => s.replace(/&(?=#|\w+;|lt|gt|amp|quot)/g, '&amp;').replace(/<(?=[\w\/!?])/g, '&lt;');
 const plain = s => s.replace(/&lt;/g, '<').replace(/&amp;/g, '&');
 const quoted = s => /^[^\s"'<>=`]+$/.test(s) ? s : '"' + s.replace(/"/g, '&quot;').replace(/</g, '&lt;').replace(/>/g, '&gt;') + '"';
 const squeeze = s => (s ?? '').replace(UNSEEN, '').replace(SPACE, ' ').trim();
@@ -236,9 +236,10 @@ const control = (e, tag, kind) => {
 // --- the walk ------------------------------------------------------------------------------------------------------
 
 const LIST_FROM = 12;
-const REGION = new RegExp('(^|[-_ ])(foot(er)?|sidebar|aside|comments?|cookies?|consent|gdpr|newsletter|subscri\\w+|sign-?up|promo\\w*'
-  + '|advert\\w*|ads?|sponsor\\w*|related|recommend\\w*|legal|copyright|disclaimer|share|sharing|social|login|popup|modal|overlay|banner'
-  + '|nav|navbar|navigation|menu|breadcrumbs?|toolbar|tags|widget|trending|popular|author|bio|credits?)([-_ ]|$)', 'i');
+const REGION = new RegExp('(?:^|[-_ ])(?:\\w*(?:footer|sidebar|comments?|newsletter|promo|widget|related\\w*|recirc\\w*|sponsor\\w*|recommend\\w*)|foot'
+  + '|aside|cookies?|consent|gdpr|subscri\\w+|sign-?up|register|login|advert\\w*|ads?|legal|copyright|disclaimer|shar(?:e|ing)|social'
+  + '|popup|modal|overlay|banner|nav\\w*|menu|breadcrumbs?|toolbar|tags|trending|popular|most|suggested\\w*|teasers?|excerpts?|carousel|slider'
+  + '|slideshow|rail|timeline|author|bio|credits?|hide|hidden|sr-only|screen-reader\\w*)(?=[-_ ]|$)', 'i');
 const isRegion = (e, tag) => /^(FOOTER|ASIDE|NAV)$/.test(tag) || /^(contentinfo|complementary|navigation|banner)$/.test(e.getAttribute('role'))
   || (e.id || e.className) && REGION.test(`${e.id} ${e.getAttribute('class') ?? ''}`);
 
@@ -451,6 +452,9 @@ const linked = (s, menu, level, seen) => s.replace(ANCHOR, (_, n, state, label, 
   return `<a ${n}${shown && ' ' + inTag(shown)}${state}>${label}${tail}`;
 });
 
+// Without the ends that are plain to see.
+const tidy = s => s.replace(ENDS, (m, i, whole) => i + m.length < whole.length ? ' ' : '');
+
 // <a 40 =2> <a 41 =3> <a 42 =4> → <a 40-42 =2-4>: a menu that is there twice
 const ranges = s => s.replace(/(?:<a \d+ =\d+>(?:<\/a>)? ?){2,}/g, run => {
   const groups = [];
@@ -481,7 +485,7 @@ const folded = (s, owner) => {
     left += pieces[i].length - cut.length;
     pieces[i] = cut;
   }
-  return left < 80 || !owner ? s : `<p ${ga.number(owner)} +${left}>${pieces.join('').trimEnd()}`;
+  return left < 60 || !owner ? s : `<p ${ga.number(owner)} +${left}>${pieces.join('').trimEnd()}`;
 };
 
 const LEGAL = /©|all rights reserved/i;
@@ -513,7 +517,7 @@ const render = (level, apart) => {
     place.push(out.length - 1);
     run = menu;
   });
-  return {out: out.map(s => ranges(s.replace(ENDS, (m, i, whole) => i + m.length < whole.length ? ' ' : ''))), place};
+  return {out: out.map(s => ranges(tidy(s))), place};
 };
 
 const asHtml = () => {
@@ -726,7 +730,7 @@ const difference = ({lines: old, owners: oldOwners}) => {
     if (oldOwners[i] && !gone.has(oldOwners[i])) gone.set(oldOwners[i], s); else vanished.push(bare(s));
   });
   known = new Map();
-  const shown = s => linked(s, false, LEVELS[0], new Map()).replace(ENDS, (m, i, whole) => i + m.length < whole.length ? ' ' : '');
+  const shown = s => tidy(linked(s, false, LEVELS[0], new Map()));
   const appeared = [], changed = [];
   for (const i of fresh) {
     const was = gone.get(owners[i]);
