@@ -264,6 +264,7 @@ const visit = node => {
     case 'HR': return brk();
     case 'CANVAS': if (e.width * e.height > 20000) put('<canvas>'); return;
   }
+  if (style.contentVisibility === 'hidden') return;
   const kind = kindOf(e, tag, style), outer = block;
   const blocky = !/^(inline|contents|ruby|table-cell)/.test(display);
   if (blocky) { brk(); block = e; } else if (display.length > 8) gap();
@@ -274,7 +275,9 @@ const visit = node => {
   else {
     if (/^H[1-6]$/.test(tag)) prefix = `<${tag.toLowerCase()}>`;
     else if (tag === 'LI' && !inline) prefix = '- ';
-    if (e.childElementCount > LIST_FROM && !inline) list(e); else children(e);
+    if (tag === 'DETAILS' && !e.open) { for (const child of e.children) if (child.tagName === 'SUMMARY') visit(child); }
+    else if (e.childElementCount > LIST_FROM && !inline && isList(e, tag)) list(e);
+    else children(e);
   }
   if (blocky) { brk(); block = outer; } else if (display.length > 8) gap();
   if (lines.length > from && isRegion(e, tag)) regions.push({from, to: lines.length});
@@ -295,6 +298,16 @@ const drawing = (e, tag) => {
   if (texts) say(` ${texts} `);
 };
 
+// A list by its tag, or because nearly all in it is of one kind and no plain text.
+const isList = (e, tag) => {
+  if (/^(UL|OL|TBODY|TABLE|DL)$/.test(tag) || /^(list|feed|grid|table|listbox|rowgroup)$/.test(e.getAttribute('role'))) return true;
+  const count = new Map();
+  for (const child of e.children) if (/^(DIV|ARTICLE|SECTION|LI|A|TR)$/.test(child.tagName)) {
+    const kind = `${child.tagName} ${child.classList[0] ?? ''}`;
+    count.set(kind, (count.get(kind) ?? 0) + 1);
+  }
+  return Math.max(0, ...count.values()) > e.childElementCount * 0.7;
+};
 const list = e => {
   const items = [], root = ga.shadowOf(e) ?? e;
   for (const node of root.childNodes) {
@@ -316,7 +329,7 @@ const row = e => {
     if (lines.length > at) cells.push(lines[at]);
     else if (getComputedStyle(cell).display !== 'none') cells.push('');
   }
-  if (cells.wide || cells.filter(Boolean).length < 2) return;
+  if (cells.wide || cells.filter(Boolean).length < 2 && (cells[0] || lines.length === from)) return;
   lines.length = owners.length = from;
   lines.push(cells.join(' | '));
   owners.push(e);
@@ -349,12 +362,13 @@ const frame = e => {
     brk();
     if (lines.length > from) { lines.splice(from, 0, `<frame ${ga.number(e)}${attribute('title', e.title)}>`); owners.splice(from, 0, e); lines.push('</frame>'); owners.push(e); }
   } else if (!inside) {
+    const outer = e.ownerDocument.defaultView, path = pathOf(outer);
     let i = 0;
-    while (i < window.length && window[i] !== e.contentWindow) i++;
+    while (i < outer.length && outer[i] !== e.contentWindow) i++;
     const src = e.src.replace(/^https?:\/\/(www\.)?/, '');
     lines.push(`<frame ${ga.number(e)} ${clip(src.split('?')[0], 30)}>`);
     owners.push(e);
-    frames.push({path: PATH + (PATH && '.') + i, src: e.src, at: lines.length - 1});
+    frames.push({path: path + (path && '.') + i, src: e.src, at: lines.length - 1});
   }
   [inline, block] = saved;
 };
@@ -407,10 +421,12 @@ const pairUp = () => {
   for (const [n, a] of anchors) {
     a.url = targetOf(a.e);
     a.n = n;
-    const [empty, full] = a.label ? [before, a] : [a, before];
-    if (before && a.url === before.url && a.url && !empty.label && full.label && !empty.twin) {
-      empty.twin = full;
-      full.others = (full.others ?? '') + '+' + empty.n;
+    if (before && a.url && a.url === before.url && !before.twin && (!before.label || !a.label || a.label === before.label)) {
+      const [twin, kept] = a.label ? [before, a] : [a, before];
+      twin.twin = true;
+      kept.others = `${kept.others ?? ''}+${twin.n}`;
+      if (twin.label) labels.set(twin.label, labels.get(twin.label) - 1);
+      if (twin === a) continue;
     }
     before = a;
   }
@@ -437,7 +453,7 @@ const briefly = (url, label, menu, level, before) => {
 
 const MENU = /^(?:- |<h\d>)?(?:<(a|button) [^>]*>[^<]*<\/\1>[ |·•,\/]*)+$/;
 const ANCHOR = /<a (\d+)\u0001([^>]*)>([^<]*)(<\/a>)?/g;
-const ENDS = /<\/(?:a|button)>[ |·•]*(?=<(?:a|button) |$)|<\/(?!pre)\w+>$/g;
+const ENDS = /<\/(?:a|button)>[ |·•]*(?=<(?:a|button) |$)|<\/(?!pre|frame)\w+>$/g;
 
 const linked = (s, menu, level, seen) => s.replace(ANCHOR, (_, n, state, label, tail = '') => {
   const a = anchors.get(+n), url = a.url;
@@ -510,8 +526,8 @@ const render = (level, apart) => {
       met.add(s);
       if ((fold[i] || LEGAL.test(s)) && !menu && words(s).length >= PROSE && !s.includes('<pre>') && !/^<h\d/.test(s)) s = folded(s, owners[i]);
     }
-    s = linked(s, menu, level, seen);
-    if (!s || s === '- ') { place.push(out.length); return; }
+    s = linked(s, menu && !s.startsWith('<h'), level, seen);
+    if (!s || /^<h\d>$/.test(s) || s === '- ') { place.push(out.length); return; }
     if (menu && run && !apart?.[i] && !s.startsWith('<h')) out[out.length - 1] += ' ' + s.replace(/^- /, '');
     else out.push(s);
     place.push(out.length - 1);

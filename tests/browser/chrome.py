@@ -7,6 +7,7 @@ https://chromedevtools.github.io/devtools-protocol/, `--remote-debugging-pipe`.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import http.server
 import json
@@ -51,16 +52,7 @@ class Chrome:
         if binary is None:
             raise ChromeError("no Chromium here")
         self._profile = tempfile.mkdtemp(prefix="ga-chrome-")
-        to_read, self._to = os.pipe()
-        self._from, to_write = os.pipe()
-        flags = [*FLAGS, "--remote-debugging-pipe", f"--user-data-dir={self._profile}", "about:blank"]
-        self._process = subprocess.Popen(
-            ["sh", "-c", f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}', binary, *flags],
-            pass_fds=(to_read, to_write), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        os.close(to_read)
-        os.close(to_write)
+        self._to, self._from, self._process = _started([binary, *FLAGS, f"--user-data-dir={self._profile}", "about:blank"])
         self._ids, self._waiting = iter(range(1, 1 << 31)), dict[int, "queue.Queue[Any]"]()
         self.tabs: dict[str, Tab] = {}
         threading.Thread(target=self._read, daemon=True).start()
@@ -113,6 +105,25 @@ class Chrome:
                 elif tab := self.tabs.get(message.get("sessionId", "")):
                     tab.event(message["method"], message["params"], message["sessionId"])
         os.close(self._from)
+
+
+def _started(command: list[str]) -> tuple[int, int, subprocess.Popen[bytes]]:
+    """A browser with its two pipes: (to it, from it, process)."""
+    to_read, to = os.pipe()
+    back, to_write = os.pipe()
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (to_read, to_write)]  # so that neither is in the other's way
+
+    def place() -> None:
+        os.dup2(high[0], 3)
+        os.dup2(high[1], 4)
+
+    process = subprocess.Popen(
+        [*command, "--remote-debugging-pipe"], preexec_fn=place, pass_fds=(3, 4), stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    for fd in (to_read, to_write, *high):
+        os.close(fd)
+    return to, back, process
 
 
 class Tab:
