@@ -56,7 +56,9 @@ def get_html(
         frames = _frames(driver.page_script("page", {**args, "bases": bases}, session_id=session_id))
     top = frames.get("")
     if top is None:
-        why = next((one["error"] for one in answer["frames"] if "error" in one), "the browser lets no script look into it")
+        why = next(
+            (one["error"] for one in answer["frames"] if "error" in one), "the browser lets no script look into it"
+        )
         raise ToolError(f"the page could not be read: {why}")
     lines, lists = _together(top, frames, [] if text_only else ["</frame>"])
     if top["home"] and not text_only and any("~" in line for line in lines):

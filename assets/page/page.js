@@ -225,7 +225,7 @@ const control = (e, tag, kind) => {
   const from = line.length;
   inline++; children(e); inline--;
   let body = line.slice(from);
-  if (!body.trim()) body = escaped(nameOf(e) || (kind === 'link' ? '' : squeeze(String(e.value ?? ''))));
+  if (!/[\p{L}\p{N}]/u.test(body)) body = escaped(nameOf(e)) || body.trim() || (kind === 'link' ? '' : escaped(squeeze(String(e.value ?? ''))));
   const label = body.trim(), tail = `</${head.slice(1, head.search(/[ >]/))}>`;
   if (kind === 'link') { anchors.get(n).label = label; labels.set(label, (labels.get(label) ?? 0) + 1); }
   line = line.slice(0, from) + label + tail;
@@ -455,12 +455,12 @@ const MENU = /^(?:- |<h\d>)?(?:<(a|button) [^>]*>[^<]*<\/\1>[ |·•,\/]*)+$/;
 const ANCHOR = /<a (\d+)\u0001([^>]*)>([^<]*)(<\/a>)?/g;
 const ENDS = /<\/(?:a|button)>[ |·•]*(?=<(?:a|button) |$)|<\/(?!pre|frame)\w+>$/g;
 
-const linked = (s, menu, level, seen) => s.replace(ANCHOR, (_, n, state, label, tail = '') => {
+const linked = (s, menu, level, seen, heading = s.startsWith('<h')) => s.replace(ANCHOR, (_, n, state, label, tail = '') => {
   const a = anchors.get(+n), url = a.url;
   if (a.twin) return '';
   if (a.others) n += a.others;
   const was = url.length > 3 && seen.get(url);
-  if (was && menu && was.labels.has(label)) return `<a ${n} =${was.labels.get(label)}${state}>${tail}`;
+  if (was && menu && !heading && was.labels.has(label)) return `<a ${n} =${was.labels.get(label)}${state}>${tail}`;
   if (was) { was.labels.set(label, n); return `<a ${n} =${was.n}${state}>${label}${tail}`; }
   seen.set(url, {n, labels: new Map([[label, n]])});
   const shown = briefly(url, label, menu, level, seen.host);
@@ -526,7 +526,7 @@ const render = (level, apart) => {
       met.add(s);
       if ((fold[i] || LEGAL.test(s)) && !menu && words(s).length >= PROSE && !s.includes('<pre>') && !/^<h\d/.test(s)) s = folded(s, owners[i]);
     }
-    s = linked(s, menu && !s.startsWith('<h'), level, seen);
+    s = linked(s, menu, level, seen);
     if (!s || /^<h\d>$/.test(s) || s === '- ') { place.push(out.length); return; }
     if (menu && run && !apart?.[i] && !s.startsWith('<h')) out[out.length - 1] += ' ' + s.replace(/^- /, '');
     else out.push(s);

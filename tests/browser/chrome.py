@@ -52,7 +52,9 @@ class Chrome:
         if binary is None:
             raise ChromeError("no Chromium here")
         self._profile = tempfile.mkdtemp(prefix="ga-chrome-")
-        self._to, self._from, self._process = _started([binary, *FLAGS, f"--user-data-dir={self._profile}", "about:blank"])
+        self._to, self._from, self._process = _started(
+            [binary, *FLAGS, f"--user-data-dir={self._profile}", "about:blank"]
+        )
         self._ids, self._waiting = iter(range(1, 1 << 31)), dict[int, "queue.Queue[Any]"]()
         self.tabs: dict[str, Tab] = {}
         threading.Thread(target=self._read, daemon=True).start()
@@ -202,7 +204,12 @@ class Tab:
                 value = self._run(session, frame, code, timeout)
                 if isinstance(value, dict) and value.get("missing"):
                     body = (SCRIPTS / f"{name}.js").read_text("utf-8")
-                    self._run(session, frame, f"(globalThis.gaPage ??= {{}})[{name!r}] = async (args) => {{{body}\n}}", timeout)
+                    self._run(
+                        session,
+                        frame,
+                        f"(globalThis.gaPage ??= {{}})[{name!r}] = async (args) => {{{body}\n}}",
+                        timeout,
+                    )
                     value = self._run(session, frame, code, timeout)
                 frames.append({"frame": frame, "value": value})
             except ChromeError as error:
@@ -223,7 +230,9 @@ class Tab:
         return self._evaluate(code, session, self._world(session, frame), timeout)
 
     def _evaluate(self, code: str, session: str, context: int | None, timeout: float) -> Any:
-        how = {"awaitPromise": True, "returnByValue": True, "userGesture": True} | ({"contextId": context} if context else {})
+        how = {"awaitPromise": True, "returnByValue": True, "userGesture": True} | (
+            {"contextId": context} if context else {}
+        )
         result = self.chrome.call(
             "Runtime.evaluate", {"expression": f"(async () => {{{code}\n}})()", **how}, session, timeout
         )
@@ -248,7 +257,9 @@ class Tab:
             for host, root in _closed(document):
                 for node in (host, root):
                     where = {"backendNodeId": node, "executionContextId": world}
-                    found.append({"objectId": self.chrome.call("DOM.resolveNode", where, session)["object"]["objectId"]})
+                    found.append(
+                        {"objectId": self.chrome.call("DOM.resolveNode", where, session)["object"]["objectId"]}
+                    )
             self.chrome.call(
                 "Runtime.callFunctionOn",
                 {"functionDeclaration": CLOSED_ROOTS, "executionContextId": world, "arguments": found}, session,

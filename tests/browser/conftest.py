@@ -34,7 +34,10 @@ def show(chrome: Chrome) -> Iterator[Show]:
     with serve(lambda path: pages.get(path.split("?")[0])) as port, contextlib.ExitStack() as stack:
 
         def start(
-            page: str, frames: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None, closed: bool = False
+            page: str,
+            frames: Mapping[str, str] | None = None,
+            headers: Mapping[str, str] | None = None,
+            closed: bool = False,
         ) -> Tab:
             text = (PAGES / page).read_text("utf-8") if page.endswith(".html") else page
             for path, html in {"/": text, **(frames or {})}.items():

@@ -37,12 +37,16 @@ def test_a_toast_is_told_whatever_its_length(show: Show, length: int) -> None:
 
 def test_a_toast_that_is_only_made_visible_for_a_moment_is_told(show: Show) -> None:
     tab = show("<style>#t{display:none} #t.on{display:block}</style><p>Page</p><div id=t>Saved</div>")
-    assert changes(tab, "t.classList.add('on'); setTimeout(() => t.classList.remove('on'), 150)") == {"briefly": ["Saved"]}
+    assert changes(tab, "t.classList.add('on'); setTimeout(() => t.classList.remove('on'), 150)") == {
+        "briefly": ["Saved"]
+    }
 
 
 def test_what_happens_a_little_later_is_waited_for(show: Show) -> None:
     tab = show("<p id=p>Old</p>")
-    script = "let n = 0; const t = setInterval(() => { p.textContent = 'step ' + ++n; if (n == 4) clearInterval(t) }, 100)"
+    script = (
+        "let n = 0; const t = setInterval(() => { p.textContent = 'step ' + ++n; if (n == 4) clearInterval(t) }, 100)"
+    )
     assert changes(tab, script)["changed"] == [{"from": "Old", "to": "step 4"}]
 
 
@@ -60,7 +64,9 @@ def test_nothing_is_told_when_nothing_changed(show: Show) -> None:
 
 def test_what_appears_comes_with_numbers_and_what_vanishes_is_named(show: Show) -> None:
     tab = show("<p id=a>Going</p><p>Staying</p>")
-    told = changes(tab, "a.remove(); document.body.insertAdjacentHTML('beforeend', '<p>Sure? <button>Yes</button></p>')")
+    told = changes(
+        tab, "a.remove(); document.body.insertAdjacentHTML('beforeend', '<p>Sure? <button>Yes</button></p>')"
+    )
     assert told == {"appeared": ["Sure? <button 1>Yes"], "vanished": ["Going"]}
     assert execute_js_rich("return el(1).textContent", tab)["value"] == "Yes"
 
@@ -95,7 +101,10 @@ def test_el_reaches_into_shadow_roots_also_closed_ones(show: Show) -> None:
 def test_changes_in_a_closed_shadow_root_are_told(show: Show) -> None:
     tab = show(SHADOW, closed=True)
     pay = number(get_html(tab), "Pay")
-    told = changes(tab, f"const b = el({pay}), t = document.createElement('i'); t.textContent = 'Paid'; b.after(t); setTimeout(() => t.remove(), 150)")
+    told = changes(
+        tab,
+        f"const b = el({pay}), t = document.createElement('i'); t.textContent = 'Paid'; b.after(t); setTimeout(() => t.remove(), 150)",
+    )
     assert told == {"briefly": ["Paid"]}
 
 
@@ -120,7 +129,9 @@ def test_el_leaves_no_trace_on_the_page(show: Show) -> None:
     assert execute_js_rich("return [el(1) === b, document.documentElement.outerHTML]", tab)["value"] == [True, before]
 
 
-@pytest.mark.parametrize(("script", "word"), [("el(99)", "there is no el(99)"), ("el(1).remove(); el(1)", "no longer on the page")])
+@pytest.mark.parametrize(
+    ("script", "word"), [("el(99)", "there is no el(99)"), ("el(1).remove(); el(1)", "no longer on the page")]
+)
 def test_an_el_that_is_not_there_is_a_clear_error(show: Show, script: str, word: str) -> None:
     tab = show("<button>Go</button>")
     get_html(tab)

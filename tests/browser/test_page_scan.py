@@ -75,7 +75,9 @@ def test_a_form_is_shown_with_its_state(show: Show) -> None:
 
 def test_state_is_what_it_is_now_and_not_what_the_page_came_with(show: Show) -> None:
     tab = show("form.html")
-    tab.execute_js("document.querySelector('[name=name]').value = 'Bob'; document.querySelector('[name=news]').checked = false")
+    tab.execute_js(
+        "document.querySelector('[name=name]').value = 'Bob'; document.querySelector('[name=news]').checked = false"
+    )
     html = get_html(tab)
     assert "value=Bob" in html and "Ann" not in html
     assert re.search(r"name=news> Newsletter", html)
@@ -88,7 +90,11 @@ def test_a_password_is_not_told_and_hidden_fields_are_not_there(show: Show) -> N
 
 
 def test_markup_in_a_text_is_shown_as_text(show: Show) -> None:
-    html = get_html(show("<p>if a &lt;b&gt; &amp;amp; c &lt; 3 &amp;&amp; AT&amp;T: <code>&lt;script&gt;x&lt;/script&gt;</code></p>"))
+    html = get_html(
+        show(
+            "<p>if a &lt;b&gt; &amp;amp; c &lt; 3 &amp;&amp; AT&amp;T: <code>&lt;script&gt;x&lt;/script&gt;</code></p>"
+        )
+    )
     assert html == "if a &lt;b> &amp;amp; c < 3 && AT&T: &lt;script>x&lt;/script>"
 
 
@@ -107,7 +113,9 @@ def test_a_table_that_makes_the_layout_is_no_table(show: Show) -> None:
     assert html.splitlines() == ["one", "two", "three"]
 
 
-LINKS = "<p>Text with <a href='/a/very/long/path/to/a/page?with=parameters&id={0}'>a link</a> in it and words around it</p>"
+LINKS = (
+    "<p>Text with <a href='/a/very/long/path/to/a/page?with=parameters&id={0}'>a link</a> in it and words around it</p>"
+)
 
 
 def test_links_that_differ_in_their_last_character_stay_apart_when_shortened(show: Show) -> None:
@@ -166,12 +174,19 @@ define('slot-box', 'closed', '<h3>Box</h3><slot>nothing given</slot>');
 
 def test_shadow_roots_are_read_also_closed_ones_and_slots(show: Show) -> None:
     html = get_html(show(SHADOW, closed=True))
-    for part in (r"<input \d+ name=seat> <button \d+>Book", r"<input \d+ name=card> ?<button \d+>Pay", "<h3>Box\nGiven by the page"):
+    for part in (
+        r"<input \d+ name=seat> <button \d+>Book",
+        r"<input \d+ name=card> ?<button \d+>Pay",
+        "<h3>Box\nGiven by the page",
+    ):
         assert re.search(part, html), html
     assert "nothing given" not in html
 
 
-FRAMES = {"/in": "<p>Inner <a href='/x'>link</a></p><iframe src='{other}/deep'></iframe>", "/deep": "<p>Deepest <button>Push</button></p>"}
+FRAMES = {
+    "/in": "<p>Inner <a href='/x'>link</a></p><iframe src='{other}/deep'></iframe>",
+    "/deep": "<p>Deepest <button>Push</button></p>",
+}
 
 
 def test_frames_are_read_in_their_places_whatever_their_origin(show: Show) -> None:
@@ -189,7 +204,9 @@ def test_frames_are_read_in_their_places_whatever_their_origin(show: Show) -> No
 
 
 def test_a_modal_dialog_comes_first_and_the_rest_is_said_to_be_covered(show: Show) -> None:
-    tab = show("<h1>Page</h1><p>Words</p><dialog><p>Sure?</p><button>Yes</button></dialog><script>document.querySelector('dialog').showModal()</script>")
+    tab = show(
+        "<h1>Page</h1><p>Words</p><dialog><p>Sure?</p><button>Yes</button></dialog><script>document.querySelector('dialog').showModal()</script>"
+    )
     assert get_html(tab).splitlines() == [
         "[dialog on top of the page]", "Sure?", "<button 1>Yes", "[the page below, covered by the dialog]", "<h1>Page", "Words",
     ]  # fmt: skip
@@ -229,8 +246,16 @@ def test_a_control_under_something_else_is_said_to_be_covered(show: Show) -> Non
     assert "<button 1 covered>Under" in get_html(show(page))
 
 
-LONG_LIST = "<h1>Results</h1><ul>" + "".join(f"<li>Item {i}: <a href='/item/{i}'>thing {i}</a> for {i} €" for i in range(200)) + "</ul><p>The end</p>"
-LONG_TABLE = "<table><thead><tr><th>No<th>Name</thead><tbody>" + "".join(f"<tr><td>{i}<td>row {i}" for i in range(500)) + "</table><p>The end</p>"
+LONG_LIST = (
+    "<h1>Results</h1><ul>"
+    + "".join(f"<li>Item {i}: <a href='/item/{i}'>thing {i}</a> for {i} €" for i in range(200))
+    + "</ul><p>The end</p>"
+)
+LONG_TABLE = (
+    "<table><thead><tr><th>No<th>Name</thead><tbody>"
+    + "".join(f"<tr><td>{i}<td>row {i}" for i in range(500))
+    + "</table><p>The end</p>"
+)
 
 
 def test_within_the_limit_no_list_is_shortened(show: Show) -> None:
@@ -238,7 +263,9 @@ def test_within_the_limit_no_list_is_shortened(show: Show) -> None:
     assert html.count("\n- Item") == 200
 
 
-@pytest.mark.parametrize(("page", "first", "what", "of"), [(LONG_LIST, "Item 0", "items", 200), (LONG_TABLE, "No | Name", "rows", 500)])
+@pytest.mark.parametrize(
+    ("page", "first", "what", "of"), [(LONG_LIST, "Item 0", "items", 200), (LONG_TABLE, "No | Name", "rows", 500)]
+)
 def test_over_the_limit_lists_keep_their_first_items_and_say_how_many_there_are(
     show: Show, page: str, first: str, what: str, of: int
 ) -> None:
@@ -277,7 +304,11 @@ def test_one_line_longer_than_the_limit_is_cut_in_it() -> None:
 
 
 ARTICLE = "".join(f"<p>This is paragraph {i} of a long story, and it has {'many ' * 20}words.</p>" for i in range(60))
-FOOTER = "<footer><p>" + "We tell you here at length what you may not do with this. " * 8 + "<a href='/terms'>Terms</a> apply.</p></footer>"
+FOOTER = (
+    "<footer><p>"
+    + "We tell you here at length what you may not do with this. " * 8
+    + "<a href='/terms'>Terms</a> apply.</p></footer>"
+)
 
 
 def test_long_boilerplate_of_a_long_page_is_folded_and_its_rest_can_be_had(show: Show) -> None:
@@ -303,7 +334,10 @@ def test_a_short_page_is_shown_in_full(show: Show) -> None:
     assert terms in html and "/a/really/long/address/of/the/terms/of/this/site" in html
 
 
-@pytest.mark.parametrize("policy", ["script-src 'none'", "require-trusted-types-for 'script'; trusted-types none", "default-src 'none'; sandbox"])
+@pytest.mark.parametrize(
+    "policy",
+    ["script-src 'none'", "require-trusted-types-for 'script'; trusted-types none", "default-src 'none'; sandbox"],
+)
 def test_a_page_with_a_strict_policy_is_read_like_any_other(show: Show, policy: str) -> None:
     tab = show("<h1>Strict</h1><button>Go</button>", headers={"Content-Security-Policy": policy})
     assert get_html(tab) == "<h1>Strict\n<button 1>Go"
@@ -315,7 +349,12 @@ def test_a_page_that_redefines_what_scripts_use_is_read_like_any_other(show: Sho
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "shown"), [("text/plain", "just\ntext", "just"), ("application/json", '{"a": 1}', '"a": 1'), ("application/xml", "<r><v>x</v></r>", "x")]
+    ("kind", "body", "shown"),
+    [
+        ("text/plain", "just\ntext", "just"),
+        ("application/json", '{"a": 1}', '"a": 1'),
+        ("application/xml", "<r><v>x</v></r>", "x"),
+    ],
 )
 def test_documents_that_are_no_html_are_read(show: Show, kind: str, body: str, shown: str) -> None:
     assert shown in get_html(show(body, headers={"Content-Type": kind}))
@@ -334,4 +373,9 @@ def test_a_page_that_cannot_be_read_is_an_error_that_says_why() -> None:
 def test_a_page_of_twenty_megabytes_is_read(show: Show) -> None:
     page = "<main>" + "".join(f"<p>Line {i} {'lorem ipsum ' * 80}</p>" for i in range(20_000)) + "</main>"
     html = get_html(show(page))
-    assert len(html) <= 35_000 and html.startswith("Line 0") and "characters left: start=" in html or "more of 20000" in html
+    assert (
+        len(html) <= 35_000
+        and html.startswith("Line 0")
+        and "characters left: start=" in html
+        or "more of 20000" in html
+    )
