@@ -225,7 +225,7 @@ const control = (e, tag, kind) => {
   const from = line.length;
   inline++; children(e); inline--;
   let body = line.slice(from);
-  if (!/[\p{L}\p{N}]/u.test(body)) body = escaped(nameOf(e)) || body.trim() || (kind === 'link' ? '' : escaped(squeeze(String(e.value ?? ''))));
+  if (kind === 'link' ? !body.trim() : !/[\p{L}\p{N}]/u.test(body)) body = escaped(nameOf(e)) || body.trim() || (kind === 'link' ? '' : escaped(squeeze(String(e.value ?? ''))));
   const label = body.trim(), tail = `</${head.slice(1, head.search(/[ >]/))}>`;
   if (kind === 'link') { anchors.get(n).label = label; labels.set(label, (labels.get(label) ?? 0) + 1); }
   line = line.slice(0, from) + label + tail;
@@ -559,10 +559,12 @@ const asText = () => {
     for (const s of whole) { place.push(out.length); if (s && s !== '-') out.push(s); }
     return {out, place};
   }
-  let menu = [], aside = [];
-  const close = () => {
+  const reading = lines.map((s, i) => !fold[i] && words(s).length >= PROSE);
+  const near = (i, by) => [1, 2, 3].some(k => reading[i + k * by]);
+  let menu = [], aside = [], first = 0;
+  const close = next => {
     const few = menu.slice(0, FEW).map(label => clip(label, 40)).join(' · ');
-    if (menu.length > FEW + 2) out.push(`[${menu.length} links: ${few} · …]`);
+    if (menu.length > FEW + 2 && !(near(first, -1) && near(next - 1, 1))) out.push(`[${menu.length} links: ${few} · …]`);
     else if (menu.length) out.push(menu.join(' · '));
     menu = [];
     const text = aside.join(' · ');
@@ -572,7 +574,8 @@ const asText = () => {
   };
   lines.forEach((s, i) => {
     if (MENU.test(s)) {
-      if (aside.length) close();
+      if (aside.length) close(i);
+      if (!menu.length) first = i;
       for (const [, , label] of s.matchAll(/<(a|button) [^>]*>([^<]*)/g)) if (label.trim()) menu.push(plain(label.trim()));
       place.push(out.length);
       return;
@@ -580,16 +583,16 @@ const asText = () => {
     const text = bare(s);
     if (!text || text === '-') { place.push(out.length); return; }
     if (fold[i] && !/^<(h\d|pre)/.test(s)) {
-      if (menu.length) close();
+      if (menu.length) close(i);
       aside.push(text);
       place.push(out.length);
       return;
     }
-    close();
+    close(i);
     place.push(out.length);
     out.push(text);
   });
-  close();
+  close(lines.length);
   return {out, place};
 };
 
