@@ -225,9 +225,10 @@ const control = (e, tag, kind) => {
   const from = line.length;
   inline++; children(e); inline--;
   let body = line.slice(from);
-  if (kind === 'link' ? !body.trim() : !/[\p{L}\p{N}]/u.test(body)) body = escaped(nameOf(e)) || body.trim() || (kind === 'link' ? '' : escaped(squeeze(String(e.value ?? ''))));
+  const drawn = !body.trim();
+  if (kind === 'link' ? drawn : !/[\p{L}\p{N}]/u.test(body)) body = escaped(nameOf(e)) || body.trim() || (kind === 'link' ? '' : escaped(squeeze(String(e.value ?? ''))));
   const label = body.trim(), tail = `</${head.slice(1, head.search(/[ >]/))}>`;
-  if (kind === 'link') { anchors.get(n).label = label; labels.set(label, (labels.get(label) ?? 0) + 1); }
+  if (kind === 'link') { Object.assign(anchors.get(n), {label, drawn}); labels.set(label, (labels.get(label) ?? 0) + 1); }
   line = line.slice(0, from) + label + tail;
   if (body.endsWith(' ')) line += ' ';
   if (body.startsWith(' ') && lead && !lead.endsWith(' ')) line = lead + ' ' + line.slice(lead.length);
@@ -421,8 +422,8 @@ const pairUp = () => {
   for (const [n, a] of anchors) {
     a.url = targetOf(a.e);
     a.n = n;
-    if (before && a.url && a.url === before.url && !before.twin && (!before.label || !a.label || a.label === before.label)) {
-      const [twin, kept] = a.label ? [before, a] : [a, before];
+    if (before && a.url && a.url === before.url && !before.twin && (a.drawn || before.drawn) && (!before.label || !a.label || a.label === before.label)) {
+      const [twin, kept] = before.drawn ? [before, a] : [a, before];
       twin.twin = true;
       kept.others = `${kept.others ?? ''}+${twin.n}`;
       if (twin.label) labels.set(twin.label, labels.get(twin.label) - 1);
