@@ -145,7 +145,13 @@ def _own(driver: Any, base: str, name: str, metrics: Any) -> dict[str, Any]:
     visible = driver.execute_js("return document.body.innerText")["value"]
     html, seconds = _timed(lambda: simphtml.get_html(driver, maxchars=UNLIMITED), RUNS)
     scored = metrics.score(html, "html", re.sub(r"[<>&]", " ", visible), controls)
-    return {"page": name, "seconds": seconds, "chars": len(html), "words": scored["recall1"], "controls": scored["controls_recall"]}
+    return {
+        "page": name,
+        "seconds": seconds,
+        "chars": len(html),
+        "words": scored["recall1"],
+        "controls": scored["controls_recall"],
+    }
 
 
 def _speed(driver: Any, base: str) -> tuple[list[float], list[float]]:
@@ -190,7 +196,14 @@ def _own_rows(shown: list[dict[str, Any]]) -> list[Row]:
         return []
     names = ", ".join(f"{one['page']} {one['chars']}" for one in shown)
     return [
-        Row("own pages, words shown", min(one["words"] for one in shown), "", 0.98, f"worst of {names} chars", least=True),
+        Row(
+            "own pages, words shown",
+            min(one["words"] for one in shown),
+            "",
+            0.98,
+            f"worst of {names} chars",
+            least=True,
+        ),
         Row("own pages, controls shown", min(one["controls"] for one in shown), "", 0.98, "worst", least=True),
     ]
 
@@ -199,29 +212,44 @@ def _own_rows(shown: list[dict[str, Any]]) -> list[Row]:
 
 
 def _page(title: str, body: str) -> str:
-    menu = "".join(f"<li><a href='/{w.lower()}'>{w}</a>" for w in ("Home", "Offers", "Orders", "Returns", "Account", "Help"))
+    menu = "".join(
+        f"<li><a href='/{w.lower()}'>{w}</a>" for w in ("Home", "Offers", "Orders", "Returns", "Account", "Help")
+    )
     foot = "<footer><a href='/imprint'>Imprint</a> <a href='/privacy'>Privacy</a> © 2026</footer>"
     return f"<!doctype html><title>{title}</title><nav><ul>{menu}</ul></nav><h1>{title}</h1>{body}{foot}"
 
 
 def _shop() -> str:
-    brands = "".join(f"<label><input type=checkbox name=brand value=b{i}> Brand {i} ({i * 7 % 40})</label><br>" for i in range(12))
+    brands = "".join(
+        f"<label><input type=checkbox name=brand value=b{i}> Brand {i} ({i * 7 % 40})</label><br>" for i in range(12)
+    )
     item = (
         "<div class='widget product'><a href='/product/{0}?ref=list'><img src='data:,' alt='Lamp {0}'></a><h3><a href='/product/{0}?ref=list'>"
         "Lamp {0} with a shade of linen</a></h3><p class=teaser>Warm light for reading, {1} lumen, dimmable, three years of warranty.</p>"
         "<span>{1},99 €</span> <span>{2} left</span> <button>Add to cart</button> <button aria-label='Remember lamp {0}'>♡</button></div>"
     )
     items = "".join(item.format(i, 20 + i, i * 3 % 17) for i in range(60))
-    return _page("Lamps", f"<aside class=sidebar><h2>Filter</h2>{brands}<select name=sort><option>Price<option>Name</select></aside><main>{items}</main>")
+    return _page(
+        "Lamps",
+        f"<aside class=sidebar><h2>Filter</h2>{brands}<select name=sort><option>Price<option>Name</select></aside><main>{items}</main>",
+    )
 
 
 def _table() -> str:
-    rows = "".join(f"<tr><td>{1000 + i}<td>Customer {i}<td>{i * 37 % 900},50 €<td>{'open' if i % 3 else 'paid'}<td><button>Edit</button>" for i in range(120))
-    return _page("Invoices", f"<table><thead><tr><th>No<th>Customer<th>Sum<th>State<th></thead><tbody>{rows}</tbody></table>")
+    rows = "".join(
+        f"<tr><td>{1000 + i}<td>Customer {i}<td>{i * 37 % 900},50 €<td>{'open' if i % 3 else 'paid'}<td><button>Edit</button>"
+        for i in range(120)
+    )
+    return _page(
+        "Invoices", f"<table><thead><tr><th>No<th>Customer<th>Sum<th>State<th></thead><tbody>{rows}</tbody></table>"
+    )
 
 
 def _form() -> str:
-    fields = "".join(f"<p><label>Field {i} <input name=field{i} value='value {i}'></label> <small class=hint>Hint {i}: letters only</small></p>" for i in range(40))
+    fields = "".join(
+        f"<p><label>Field {i} <input name=field{i} value='value {i}'></label> <small class=hint>Hint {i}: letters only</small></p>"
+        for i in range(40)
+    )
     terms = "<div class=legal><input type=checkbox name=terms> I accept the <a href='/terms'>terms</a></div>"
     return _page("Application", f"<form class=modal>{fields}{terms}<button>Send</button></form>")
 

@@ -83,7 +83,7 @@ if (ga.state.base === null) {
 
 const lines = [], owners = [], lists = [], regions = [], frames = [];
 let skipped = null, blocked = args.phase !== 'scan'; // a dialog that was read first, and whether all else is covered
-let line = '', prefix = '', block = null, inline = 0, pre = 0;
+let line = '', prefix = '', block = null, inline = 0, pre = 0, veiled = 0;
 
 const SPACE = /[\s\u00a0]+/g;
 const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u00ad\u200b\u200e\u200f\u2028-\u202e\u2060\ufeff]+/g;
@@ -147,6 +147,7 @@ const nameOf = e => {
 
 const STATES = ['checked', 'selected', 'pressed', 'invalid', 'disabled', 'readonly', 'required'];
 const stateOf = e => {
+  if (e.tagName === 'A' && !e.getAttributeNames().some(name => name.startsWith('aria-'))) return covered(e) ? ' covered' : '';
   let s = '';
   for (const name of STATES) if (e.getAttribute('aria-' + name) === 'true' || e[name === 'readonly' ? 'readOnly' : name] === true) s += ' ' + name;
   if (e.indeterminate || e.getAttribute('aria-checked') === 'mixed') s += ' indeterminate';
@@ -220,7 +221,7 @@ const control = (e, tag, kind) => {
   const n = ga.number(e), head = headOf(e, tag, kind, n), lead = line;
   const large = !inline && e.childElementCount && (kind === 'editable' || e.textContent.length > LARGE && e.innerText.length > LARGE);
   put(head);
-  if (kind === 'link') anchors.set(n, {e, label: ''});
+  if (kind === 'link') anchors.set(n, {href: String(e.href?.baseVal ?? e.href), label: ''});
   if (large) { children(e); return; }
   const from = line.length;
   inline++; children(e); inline--;
@@ -241,31 +242,42 @@ const REGION = new RegExp('(?:^|[-_ ])(?:\\w*(?:footer|sidebar|comments?|newslet
   + '|aside|cookies?|consent|gdpr|subscri\\w+|sign-?up|register|login|advert\\w*|ads?|legal|copyright|disclaimer|shar(?:e|ing)|social'
   + '|popup|modal|overlay|banner|nav\\w*|menu|breadcrumbs?|toolbar|tags|trending|popular|most|suggested\\w*|teasers?|excerpts?|carousel|slider'
   + '|slideshow|rail|timeline|author|bio|credits?|hide|hidden|sr-only|screen-reader\\w*)(?=[-_ ]|$)', 'i');
+const sounding = new Map(); // what an element is called → whether that sounds like a region
+const soundsLike = name => {
+  if (!sounding.has(name)) sounding.set(name, REGION.test(name));
+  return sounding.get(name);
+};
 const isRegion = (e, tag) => /^(FOOTER|ASIDE|NAV)$/.test(tag) || /^(contentinfo|complementary|navigation|banner)$/.test(e.getAttribute('role'))
-  || (e.id || e.className) && REGION.test(`${e.id} ${e.getAttribute('class') ?? ''}`);
+  || (e.id || e.className) && soundsLike(`${e.id} ${e.getAttribute('class') ?? ''}`);
 
 const children = e => {
   const root = ga.shadowOf(e) ?? e, given = root.tagName === 'SLOT' ? root.assignedNodes() : [];
   for (const node of given.length ? given : root.childNodes) visit(node);
 };
 
+const PLAIN = /^(B|I|EM|STRONG|CODE|SUP|SUB|SMALL|U|CITE|ABBR|FONT|TT|VAR|KBD|MARK|WBR)$/; // no page hides these by their tag alone
 const visit = node => {
   if (node.nodeType === 3) return say(node.data);
   if (node.nodeType !== 1 || SKIP.has(node.tagName)) return;
   const e = node, tag = e.tagName;
   if (tag === 'BR') return brk();
   if (e === skipped) return;
+  if (!veiled && !e.attributes.length && PLAIN.test(tag)) return children(e);
   const style = getComputedStyle(e), display = style.display;
   if (display === 'none' || unseen(e, style, tag)) return;
   if (e.namespaceURI !== 'http://www.w3.org/1999/xhtml') return drawing(e, tag);
-  if (style.visibility !== 'visible') { for (const child of e.children) visit(child); return; }
+  if (style.visibility !== 'visible') {
+    veiled++;
+    for (const child of e.children) visit(child);
+    veiled--;
+    return;
+  }
   switch (tag) {
     case 'IMG': return image(e);
     case 'IFRAME': case 'FRAME': return frame(e);
     case 'HR': return brk();
     case 'CANVAS': if (e.width * e.height > 20000) put('<canvas>'); return;
   }
-  if (style.contentVisibility === 'hidden') return;
   const kind = kindOf(e, tag, style), outer = block;
   const blocky = !/^(inline|contents|ruby|table-cell)/.test(display);
   if (blocky) { brk(); block = e; } else if (display.length > 8) gap();
@@ -290,7 +302,8 @@ const unseen = (e, style, tag) => {
     const top = e.getBoundingClientRect().top;
     if (top < innerHeight) return true;
   }
-  return style.overflowY === 'hidden' && !style.display.startsWith('inline') && (e.offsetHeight === 0 || e.offsetWidth === 0);
+  if (style.display.startsWith('inline')) return false;
+  return style.overflowY === 'hidden' && (e.offsetHeight === 0 || e.offsetWidth === 0) || style.contentVisibility === 'hidden';
 };
 
 const drawing = (e, tag) => {
@@ -377,27 +390,31 @@ const frame = e => {
 // --- links in short ------------------------------------------------------------------------------------------------
 
 const NOISE = /^(utm_\w+|fbclid|gclid|msclkid|mc_[ce]id|igshid|yclid|_ga|ref_src)$/i;
+const TRACKED = /[?&](utm_|fbclid|gclid|msclkid|mc_|igshid|yclid|_ga|ref_src)/i;
 let home = ''; // the origin that most links to elsewhere have, written ~
 
-const targetOf = a => {
-  if (!/^(https?|file):$/.test(a.protocol)) return a.protocol === 'javascript:' ? '' : clip(a.href, 60);
-  let s = a.href;
-  if (a.search && /utm_|clid|mc_|igshid|_ga|ref_src/i.test(a.search)) {
-    const url = new URL(s);
+const ORIGIN = location.origin === 'null' ? '\0' : location.origin, HERE = location.href.split('#')[0] + '#';
+const targetOf = href => {
+  if (!/^(https?|file):/.test(href)) return href.startsWith('javascript:') ? '' : clip(href, 60);
+  if (TRACKED.test(href)) {
+    const url = new URL(href);
     for (const key of [...url.searchParams.keys()]) if (NOISE.test(key)) url.searchParams.delete(key);
-    s = url.href;
+    href = url.href;
   }
-  const here = location.href.split('#')[0];
-  if (s.startsWith(here + '#')) return s.slice(here.length);
-  if (a.origin === location.origin) s = s.slice(a.origin.length);
-  else if (home && a.origin === home) s = '~' + s.slice(home.length);
+  if (href.startsWith(HERE)) return href.slice(HERE.length - 1);
+  let s = href;
+  if (s.startsWith(ORIGIN + '/')) s = s.slice(ORIGIN.length);
+  else if (home && s.startsWith(home + '/')) s = '~' + s.slice(home.length);
   else s = s.replace(/^https?:(\/\/)(www\.)?/, '$1');
   return s.length > 1 ? s.replace(/\/$/, '') : s;
 };
 
 const findHome = () => {
   const count = new Map();
-  for (const {e} of anchors.values()) if (/^http/.test(e.protocol) && e.origin !== location.origin) count.set(e.origin, (count.get(e.origin) ?? 0) + 1);
+  for (const {href} of anchors.values()) {
+    const origin = /^https?:\/\/[^/]+/.exec(href)?.[0];
+    if (origin && origin !== ORIGIN) count.set(origin, (count.get(origin) ?? 0) + 1);
+  }
   const [most] = [...count].sort((a, b) => b[1] - a[1]);
   if (most?.[1] > 3) home = most[0];
   sites.add(site(location.hostname)).add(home && site(new URL(home).hostname));
@@ -420,7 +437,7 @@ const inTag = s => s.replace(/[\s<>]/g, encodeURIComponent);
 const pairUp = () => {
   let before = null;
   for (const [n, a] of anchors) {
-    a.url = targetOf(a.e);
+    a.url = targetOf(a.href);
     a.n = n;
     if (before && a.url && a.url === before.url && !before.twin && (a.drawn || before.drawn) && (!before.label || !a.label || a.label === before.label)) {
       const [twin, kept] = before.drawn ? [before, a] : [a, before];
@@ -539,7 +556,8 @@ const render = (level, apart) => {
 
 const asHtml = () => {
   let done;
-  for (const level of LEVELS) if (!done || size(done.out) > level.from) done = render(level);
+  const raw = size(lines);
+  for (const level of LEVELS) if (raw < 3 * LEVELS.at(-1).from || level === LEVELS.at(-1)) if (!done || size(done.out) > level.from) done = render(level);
   if (args.max && size(done.out) > args.max && lists.length) { // long lists can be cut only where their items have lines
     const apart = new Uint8Array(lines.length);
     for (const {items} of lists) for (const i of items) apart[i] = 1;

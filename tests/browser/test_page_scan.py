@@ -379,3 +379,20 @@ def test_a_page_of_twenty_megabytes_is_read(show: Show) -> None:
         and "characters left: start=" in html
         or "more of 20000" in html
     )
+
+
+def test_what_is_hidden_stays_hidden_inside_and_what_is_shown_again_is_shown(show: Show) -> None:
+    html = get_html(
+        show("<div style='visibility:hidden'>a <b>b</b> <p>c</p> <i style='visibility:visible'>shown</i></div>")
+    )
+    assert html == "shown"
+
+
+def test_a_picture_and_its_headline_are_one_entry_but_a_headline_and_a_link_in_prose_are_two(show: Show) -> None:
+    card = "<div><a href='/film'><img src='data:,' alt='Film'></a><h3><a href='/film'>Film</a></h3></div>"
+    prose = "<h3><a href='/book'>Book</a></h3><p>This <a href='/book'>Book</a> is good.</p>"
+    assert get_html(show(card + prose)).splitlines() == [
+        "<h3><a 2+1 /film>Film",
+        "<h3><a 3 /book>Book",
+        "This <a 4 =3>Book</a> is good.",
+    ]
