@@ -46,7 +46,7 @@ def get_html(
     the next part. Each place says how many characters and items are missing and the `start` from which another call
     goes on there.
     """
-    args = {"phase": "scan", "text": text_only, "max": maxchars, "token": _token()}
+    args = {"phase": "scan", "text": text_only, "start": start, "max": maxchars, "token": _token()}
     answer = driver.page_script("page", args, session_id=session_id)
     frames = _frames(answer)
     new = [v["path"] for v in frames.values() if v.get("needs_base")]
@@ -64,7 +64,7 @@ def get_html(
     if top["home"] and not text_only and any("~" in line for line in lines):
         lines.insert(0, f"~ = {top['home']}")
         lists = [_moved(one, 0, 1) for one in lists]
-    return fold(lines, lists, maxchars, start)
+    return fold(lines, lists, maxchars, start, top["unsent"])
 
 
 def _frames(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -95,24 +95,28 @@ def _moved(one: dict[str, Any], since: int, by: int) -> dict[str, Any]:
     return {**one, "items": items, "end": one["end"] + by if one["end"] > since or not since else one["end"]}
 
 
-def fold(lines: list[str], lists: list[dict[str, Any]], maxchars: int, start: int = 0) -> str:
+def fold(lines: list[str], lists: list[dict[str, Any]], maxchars: int, start: int = 0, unsent: int = 0) -> str:
     """Lines as one text of at most `maxchars` characters, from character `start` on; what is missing is said.
 
-    `lists`: {"items": first lines of the items, "end": line behind the last, "rows": whether it is a table}.
+    `lists`: {"items": first lines of the items, "end": line behind the last, "rows": whether it is a table}; `unsent`: the
+    characters that there are behind `lines`.
     """
     whole = "\n".join(lines)
+    total = len(whole) + unsent
+    if start and start >= total:
+        return f"[nothing from {start} on: the page has {total} characters]"
     if start:
-        return _cut(whole[start:], maxchars, start, len(whole))
-    if len(whole) <= maxchars:
+        return _cut(whole[start:], maxchars, start, total)
+    if total <= maxchars:
         return whole
     offsets = [0]
     for line in lines:
         offsets.append(offsets[-1] + len(line) + 1)
     for keep in KEPT:
         shown, left = _without(lines, lists, offsets, keep)
-        if len(shown) <= maxchars:
-            break
-    return shown if len(shown) <= maxchars else _cut_lines(shown, left, maxchars, len(whole))
+        if len(shown) + unsent <= maxchars:
+            return shown
+    return _cut_lines(shown, left, maxchars, total)
 
 
 def _without(
@@ -152,7 +156,7 @@ def _cut_lines(text: str, ends: list[tuple[int, int]], maxchars: int, total: int
 
 def _cut(text: str, maxchars: int, start: int, total: int) -> str:
     """A part of the whole text, ended at a line where there is one."""
-    if len(text) <= maxchars:
+    if start + len(text) == total and len(text) <= maxchars:
         return text
     room = max(200, maxchars - 100)
     end = text.rfind("\n", room // 2, room) + 1 or room

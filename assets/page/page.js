@@ -11,7 +11,7 @@
 //   ~ = https://…                         ~ stands for this origin in targets
 //
 // args: {token: name of the event that el(n) sends, phase: "scan" | "begin" | "end" | "find",
-//   text: boolean, max: characters from which on long lists get lines of their own, bases: {path of a frame: number},
+//   text: boolean, start and max: characters that are wanted (long lists get lines of their own beyond max), bases: {path of a frame: number},
 //   numbers: [n, …] to find}.
 
 // --- what a document remembers -------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ const frame = e => {
     const src = e.src.replace(/^https?:\/\/(www\.)?/, '');
     lines.push(`<frame ${ga.number(e)} ${clip(src.split('?')[0], 30)}>`);
     owners.push(e);
-    frames.push({path: path + (path && '.') + i, src: e.src, at: lines.length - 1});
+    frames.push({path: path + (path && '.') + i, at: lines.length - 1});
   }
   [inline, block] = saved;
 };
@@ -678,9 +678,13 @@ const scan = () => {
   pairUp();
   const {out, place} = args.text ? asText() : asHtml();
   const at = i => i < place.length ? place[i] : out.length;
-  const shown = lists.map(({items, end, rows}) => ({items: items.map(at), end: at(end), rows}));
-  return {path: PATH, lines: out, lists: shown, frames: frames.map(f => ({...f, at: at(f.at)})), home, last: ga.state.last, base: ga.state.base};
+  let most = (args.start ?? 0) + (args.max || Infinity) + FAR, end = 0;
+  while (end < out.length && most > 0) most -= out[end++].length + 1;
+  const shown = lists.map(({items, end, rows}) => ({items: items.map(at), end: at(end), rows})).filter(l => l.end <= end);
+  const inside = frames.map(f => ({path: f.path, at: at(f.at)})).filter(f => f.at < end);
+  return {path: PATH, lines: out.slice(0, end), lists: shown, frames: inside, home, base: ga.state.base, unsent: size(out.slice(end))};
 };
+const FAR = 2e6; // characters that are sent beyond what was asked for: long lists may be left out
 
 // --- what an action changes ----------------------------------------------------------------------------------------
 

@@ -303,6 +303,10 @@ def test_one_line_longer_than_the_limit_is_cut_in_it() -> None:
     assert len(text) <= 1_000 and re.search(r"\[… \d+ of 10000 characters left: start=\d+\]$", text)
 
 
+def test_a_start_behind_the_end_is_said_to_be_there() -> None:
+    assert fold(["short"], [], 1_000, start=5) == "[nothing from 5 on: the page has 5 characters]"
+
+
 ARTICLE = "".join(f"<p>This is paragraph {i} of a long story, and it has {'many ' * 20}words.</p>" for i in range(60))
 FOOTER = (
     "<footer><p>"
