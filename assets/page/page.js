@@ -111,6 +111,12 @@ const say = s => {
   if (s) put(escaped(s));
 };
 
+// A field named "children" hides a form's own property of that name, so these are asked of the prototypes.
+const asked = (proto, name) => { const {get} = Object.getOwnPropertyDescriptor(proto, name); return e => get.call(e); };
+const nodesOf = asked(Node.prototype, 'childNodes'), childrenOf = asked(Element.prototype, 'children');
+const countOf = asked(Element.prototype, 'childElementCount'), tagOf = asked(Element.prototype, 'tagName');
+const attributesOf = asked(Element.prototype, 'attributes'), typeOf = asked(Node.prototype, 'nodeType');
+
 // --- what an element is --------------------------------------------------------------------------------------------
 
 const SKIP = new Set(['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE', 'HEAD', 'LINK', 'META', 'TITLE', 'BASE', 'PARAM', 'SOURCE', 'TRACK',
@@ -128,7 +134,7 @@ const kindOf = (e, tag, style) => {
     case 'VIDEO': case 'AUDIO': return e.controls ? 'media' : '';
     case 'LABEL': return e.control && /^(checkbox|radio|file)$/.test(e.control.type) && !e.control.checkVisibility() ? 'label' : '';
   }
-  if (!e.attributes.length) return '';
+  if (!attributesOf(e).length) return '';
   const role = e.getAttribute('role'), editable = e.getAttribute('contenteditable');
   if (editable !== null && editable !== 'false') return 'editable';
   if (role && ROLES.test(role) || e.hasAttribute('onclick')) return 'button';
@@ -219,7 +225,7 @@ const LARGE = 200; // characters in a control that is a part of the page rather 
 const control = (e, tag, kind) => {
   if (kind === 'field') return field(e);
   const n = ga.number(e), head = headOf(e, tag, kind, n), lead = line;
-  const large = !inline && e.childElementCount && (kind === 'editable' || e.textContent.length > LARGE && e.innerText.length > LARGE);
+  const large = !inline && countOf(e) && (kind === 'editable' || e.textContent.length > LARGE && e.innerText.length > LARGE);
   put(head);
   if (kind === 'link') anchors.set(n, {href: String(e.href?.baseVal ?? e.href), label: ''});
   if (large) { children(e); return; }
@@ -252,23 +258,34 @@ const isRegion = (e, tag) => /^(FOOTER|ASIDE|NAV)$/.test(tag) || /^(contentinfo|
 
 const children = e => {
   const root = ga.shadowOf(e) ?? e, given = root.tagName === 'SLOT' ? root.assignedNodes() : [];
-  for (const node of given.length ? given : root.childNodes) visit(node);
+  for (const node of given.length ? given : nodesOf(root)) visit(node);
 };
 
 const PLAIN = /^(B|I|EM|STRONG|CODE|SUP|SUB|SMALL|U|CITE|ABBR|FONT|TT|VAR|KBD|MARK|WBR)$/; // no page hides these by their tag alone
 const visit = node => {
-  if (node.nodeType === 3) return say(node.data);
-  if (node.nodeType !== 1 || SKIP.has(node.tagName)) return;
-  const e = node, tag = e.tagName;
+  const type = typeOf(node);
+  if (type === 3) return say(node.data);
+  if (type !== 1) return;
+  const saved = [inline, pre, veiled, block];
+  try {
+    visitElement(node, tagOf(node));
+  } catch (error) { // the rest of the page can be read
+    [inline, pre, veiled, block] = saved;
+    put(`[a part of the page could not be read: ${error}]`);
+  }
+};
+
+const visitElement = (e, tag) => {
+  if (SKIP.has(tag)) return;
   if (tag === 'BR') return brk();
   if (e === skipped) return;
-  if (!veiled && !e.attributes.length && PLAIN.test(tag)) return children(e);
+  if (!veiled && PLAIN.test(tag) && !attributesOf(e).length) return children(e);
   const style = getComputedStyle(e), display = style.display;
   if (display === 'none' || unseen(e, style, tag)) return;
   if (e.namespaceURI !== 'http://www.w3.org/1999/xhtml') return drawing(e, tag);
   if (style.visibility !== 'visible') {
     veiled++;
-    for (const child of e.children) visit(child);
+    for (const child of childrenOf(e)) visit(child);
     veiled--;
     return;
   }
@@ -288,8 +305,8 @@ const visit = node => {
   else {
     if (/^H[1-6]$/.test(tag)) prefix = `<${tag.toLowerCase()}>`;
     else if (tag === 'LI' && !inline) prefix = '- ';
-    if (tag === 'DETAILS' && !e.open) { for (const child of e.children) if (child.tagName === 'SUMMARY') visit(child); }
-    else if (e.childElementCount > LIST_FROM && !inline && isList(e, tag)) list(e);
+    if (tag === 'DETAILS' && !e.open) { for (const child of childrenOf(e)) if (child.tagName === 'SUMMARY') visit(child); }
+    else if (countOf(e) > LIST_FROM && !inline && isList(e, tag)) list(e);
     else children(e);
   }
   if (blocky) { brk(); block = outer; } else if (display.length > 8) gap();
@@ -316,16 +333,16 @@ const drawing = (e, tag) => {
 const isList = (e, tag) => {
   if (/^(UL|OL|TBODY|TABLE|DL)$/.test(tag) || /^(list|feed|grid|table|listbox|rowgroup)$/.test(e.getAttribute('role'))) return true;
   const count = new Map();
-  for (const child of e.children) if (/^(DIV|ARTICLE|SECTION|LI|A|TR)$/.test(child.tagName)) {
+  for (const child of childrenOf(e)) if (/^(DIV|ARTICLE|SECTION|LI|A|TR)$/.test(child.tagName)) {
     const kind = `${child.tagName} ${child.classList[0] ?? ''}`;
     count.set(kind, (count.get(kind) ?? 0) + 1);
   }
-  return Math.max(0, ...count.values()) > e.childElementCount * 0.7;
+  return Math.max(0, ...count.values()) > countOf(e) * 0.7;
 };
 const list = e => {
   const items = [], root = ga.shadowOf(e) ?? e;
-  for (const node of root.childNodes) {
-    if (node.nodeType === 1) { brkIfBlock(node); if (items.at(-1) !== lines.length) items.push(lines.length); }
+  for (const node of nodesOf(root)) {
+    if (typeOf(node) === 1) { brkIfBlock(node); if (items.at(-1) !== lines.length) items.push(lines.length); }
     visit(node);
   }
   if (items.length > LIST_FROM) lists.push({items, end: lines.length, rows: /^(TBODY|TABLE)$/.test(e.tagName)});
@@ -335,7 +352,7 @@ const brkIfBlock = e => { if (line && !getComputedStyle(e).display.startsWith('i
 // One line a row, unless a cell holds blocks of its own (then it is a layout, not a table).
 const row = e => {
   const from = lines.length, cells = [];
-  for (const cell of e.children) {
+  for (const cell of childrenOf(e)) {
     const at = lines.length;
     visit(cell);
     brk();

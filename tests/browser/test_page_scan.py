@@ -400,3 +400,26 @@ def test_a_picture_and_its_headline_are_one_entry_but_a_headline_and_a_link_in_p
         "<h3><a 3 /book>Book",
         "This <a 4 =3>Book</a> is good.",
     ]
+
+
+def test_fields_that_are_named_like_properties_of_their_form_do_no_harm(show: Show) -> None:
+    names = (
+        "children",
+        "childNodes",
+        "attributes",
+        "tagName",
+        "nodeType",
+        "id",
+        "childElementCount",
+        "className",
+        "parentNode",
+    )
+    fields = "".join(f"<div><input name={name}></div>" for name in (*names, "a", "b", "c", "d", "e"))
+    html = get_html(show(f"<form tabindex=-1 class=x>{fields}</form><p>After</p>"))
+    assert html.count("<input") == 14 and html.endswith("After") and "could not be read" not in html
+
+
+def test_what_cannot_be_read_costs_no_more_than_itself(show: Show) -> None:
+    page = "<p>Before</p><form><input name=hasAttribute><input name=getAttribute><p>Inside</p></form><p>After</p>"
+    html = get_html(show(page))
+    assert html.startswith("Before") and html.endswith("After")
