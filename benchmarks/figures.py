@@ -222,6 +222,13 @@ def context() -> list[Row]:
     return [row for task in TASKS.values() for row in task()]
 
 
+def browser() -> list[Row]:
+    """See browser.py."""
+    from browser import browser as figures
+
+    return figures()
+
+
 FIGURES: dict[str, Callable[[], list[Row]]] = {
     "start": start,
     "tokens": tokens,
@@ -232,4 +239,5 @@ FIGURES: dict[str, Callable[[], list[Row]]] = {
     "long": long,
     "context": context,
     "install": install,
+    "browser": browser,
 }

@@ -30,17 +30,20 @@ _REMOVED = ("PYTHONDONTWRITEBYTECODE", "ANTHROPIC_", "OPENAI_", "GA_", "PYTHONPR
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what was measured, its value, and what to reach (the value may not be above it)."""
+    """One line of the table: what was measured, its value, and what to reach: the value may not be above it, or below if `least`."""
 
     figure: str
     value: float
     unit: str
     reach: float | None = None
     note: str = ""
+    least: bool = False
 
     @property
     def verdict(self) -> str:
-        return "" if self.reach is None else "ok" if self.value <= self.reach else "MISSED"
+        if self.reach is None:
+            return ""
+        return "ok" if (self.value >= self.reach if self.least else self.value <= self.reach) else "MISSED"
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ HEAD = "| figure | measured | reach | | how |\n|---|---|---|---|---|"
 
 def line(row: Row) -> str:
     value = f"{row.value:.0f}" if row.value >= 100 or row.value == int(row.value) else f"{row.value:.3g}"
-    reach = "" if row.reach is None else f"≤ {row.reach:g}"
+    reach = "" if row.reach is None else f"{'≥' if row.least else '≤'} {row.reach:g}"
     return f"| {row.figure} | {value} {row.unit} | {reach} | {row.verdict} | {row.note} |"
 
 

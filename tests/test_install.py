@@ -15,7 +15,7 @@ import pytest
 from genericagent.scripted import say
 
 ROOT = Path(__file__).parents[1]
-DOORS = {"agent_loop.py", "ga.py", "llmcore.py", "agentmain.py"}
+DOORS = {"agent_loop.py", "ga.py", "llmcore.py", "agentmain.py", "simphtml.py", "TMWebDriver.py"}
 
 
 @pytest.fixture(scope="module")

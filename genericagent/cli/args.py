@@ -235,6 +235,10 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         if not found:
             sys.stderr.write("no sessions\n")
         return 0
+    if name == "browser":
+        from .browser import run_browser
+
+        return run_browser(rest)
     if name == "doctor" and rest:
         raise UsageError("`doctor` takes no arguments")
     if name == "doctor":

@@ -37,7 +37,17 @@ SECRET = (
 )  # fmt: skip
 SYSTEM_SECRET = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/ssl/private", "/etc/krb5.keytab")
 # Below $GA_HOME.
-OWN_SECRET = ("config.toml", "mykey.py", "mykey.json", "sessions", "logs", "spend", "chat_history", "bridge_token")
+OWN_SECRET = (
+    "config.toml",
+    "mykey.py",
+    "mykey.json",
+    "sessions",
+    "logs",
+    "spend",
+    "chat_history",
+    "browser",
+    "extension",
+)
 # What steers a task, in its folder below temp; also output.txt and those of later rounds.
 OWN_STEERING = ("_intervene", "_keyinfo", "_stop", "reply.txt", "_history.json", "input.txt", "result.json", ".lock")
 _GIT_PART = re.compile(rf"/\.git/(?:modules/.+/|worktrees/[^/]+/)?(?:{'|'.join(map(re.escape, GIT))})/")

@@ -32,7 +32,8 @@ def pins(text: str) -> dict[str, tuple[Requirement, list[str]]]:
         if line and not line.startswith("#"):
             spec, *hashes = re.split(r"\s+(?=--)", line.strip())
             requirement = Requirement(spec)
-            assert not requirement.url and canonicalize_name(requirement.name) not in found, spec
+            again = found.get(canonicalize_name(requirement.name))
+            assert not requirement.url and (again is None or (again[0].marker and requirement.marker)), spec
             assert hashes and all(HASH.fullmatch(h) for h in hashes), f"{spec} has no hash"
             found[canonicalize_name(requirement.name)] = (requirement, hashes)
     return found
