@@ -112,7 +112,7 @@ class Sandbox:
         dns = _real("/etc/resolv.conf") if self.net else []
         venv = _real(os.environ.get("VIRTUAL_ENV") or sys.prefix)
         found |= {p: "ro" for p in [*_real(*RUN_NEEDED), *dns, *venv] if any(p.is_relative_to(b) for b in bases)}
-        for path in _program():
+        for path in (p for p in _program() if not any(found.get(parent) == "ro" for parent in p.parents)):
             if any(path.is_relative_to(b) for b in [*bases, *writable]) and not zones.workspace.is_relative_to(path):
                 found[path] = "ro"
         found |= dict.fromkeys(writable, "rw")
@@ -281,7 +281,7 @@ def _program() -> list[Path]:
     installed = [path for path in sys.path if path.endswith("-packages")]  # also the user's own
     installed += [str(Path(os.__file__).parent), str(Path(sys.executable).parent)]
     prefixes: list[str | Path] = [paths.program().parent, sys.prefix, sys.base_prefix, *installed]
-    return [path for path in dict.fromkeys(_real(*prefixes)) if path != Path("/")]
+    return sorted({path for path in _real(*prefixes) if path != Path("/")})  # parents first
 
 
 def _pin(table: dict[Path, str], path: Path) -> None:

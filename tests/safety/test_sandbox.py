@@ -743,12 +743,12 @@ def test_a_folder_swapped_between_the_look_and_the_mount_opens_what_it_leads_to(
     repository(ws / "n/d")
     box = sandbox(base)
     assert why_not(box) == ""
-    with contextlib.suppress(ToolError), box.around(["sh", "-c", f"echo evil > {base}/out/d/new"], ws) as run:
+    with contextlib.suppress(ToolError), box.around(["sh", "-c", f"echo evil > {base}/out/d/.git/new"], ws) as run:
         (ws / "n").rename(ws / "m")  # as the script of another call would
         (ws / "n").symlink_to("../out")
         repository(base / "out/d")
         subprocess.run(run.argv, pass_fds=run.fds, check=False)
-    assert not (base / "out/d/new").exists()
+    assert not (base / "out/d/.git/new").exists()
 
 
 def test_descriptors_of_the_host_get_in(base: Path) -> None:

@@ -360,7 +360,7 @@ def test_the_chat_shows_the_keys(world: Any, ga_home: Path, tmp_path: Path) -> N
     with Terminal([str(workspace)], env, tmp_path) as t:
         t.until("❯")
         t.send("/verbose\r")
-        for request, sign in (("go", "tokens in"), ("and this", "HTTP 401"), ("once more", "again")):
+        for request, sign in (("go", "tokens in"), ("and this", "31mfailed"), ("once more", "again")):
             t.send(f"{request}\r")
             t.until(sign)
         t.until("tokens in", 2)
