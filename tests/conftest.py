@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -144,15 +143,6 @@ def run_ga(tmp_path: Path) -> RunGa:
         return subprocess.CompletedProcess(command, program.returncode, out, err)
 
     return run
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A loopback port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")

@@ -84,12 +84,24 @@ def _modes(config: Config, problems: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _doors(config: Config) -> Iterator[tuple[str, str]]:
-    yield "listeners", "none (--demo listens on a loopback port of its own while it runs, behind a random token)"
+    yield "listeners", f"none now; on loopback, behind a secret: --demo while it runs, {_bridge()}"
     allowed = config.telegram.allowed_users
     yield "telegram", f"allowed users: {', '.join(map(str, allowed))}" if allowed else "allowed users: nobody"
     limits = config.limits
     caps = {"turns": limits.max_turns, "dollars a task": limits.max_cost, "seconds": limits.max_time, "dollars a day": limits.daily_cost}  # fmt: skip
     yield "limits", ", ".join(f"{value} {name}" for name, value in caps.items() if value is not None)
+
+
+def _bridge() -> str:
+    """Where the bridge to the browser listens. The tools don't use it in this version."""
+    from ..browser.server import ports
+
+    paired = (paths.home() / "browser" / "secret").is_file()
+    try:
+        port, link_port = ports(paths.home())
+    except ConfigError as error:
+        return str(error)
+    return f"`ga browser status` on {port} and {link_port} ({'paired' if paired else 'not set up'})"
 
 
 def _tools() -> list[str]:

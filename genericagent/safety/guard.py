@@ -36,31 +36,7 @@ _HOST = re.compile(
     re.I,
 )
 # Top-level domains that are more often the end of a file's name; such a host is only named with its scheme.
-FILE_ENDINGS = frozenset(
-    [
-        "md",
-        "py",
-        "sh",
-        "rs",
-        "pl",
-        "cc",
-        "so",
-        "app",
-        "zip",
-        "mov",
-        "ps",
-        "do",
-        "id",
-        "in",
-        "is",
-        "my",
-        "name",
-        "java",
-        "page",
-        "run",
-        "tools",
-    ]
-)
+FILE_ENDINGS = frozenset("app cc do id in is java md mov my name page pl ps py rs run sh so tools zip".split())  # noqa: SIM905
 _WORD = re.compile(r"[^\s'\"`;|&<>()$={},]+")
 _WRITES = ("file_write", "file_patch")
 # What the system's administrator put there, or the kernel makes up.

@@ -66,7 +66,7 @@ class _Python:
         for node in nodes:
             self._bind(node)
         for node in nodes:
-            if isinstance(node, ast.Call):
+            if isinstance(node, ast.Call) and effects.left > 0:  # beyond that all is told to be unknown
                 self._call(node)
 
     def _bind(self, node: ast.AST) -> None:

@@ -306,10 +306,9 @@ def _opened(path: Path, stack: contextlib.ExitStack) -> int:
 
 def _task(folder: os.DirEntry[str]) -> bool:
     """Whether it is the folder of a scripted task: one that is locked or was, and has what steers or tells of it."""
-    names = (*OWN_STEERING, "output.txt")
-    return os.path.lexists(f"{folder.path}/.lock") and any(
-        os.path.lexists(f"{folder.path}/{name}") for name in names if name != ".lock"
-    )
+    names = (set(OWN_STEERING) - {".lock"}) | {"input.txt", "output.txt", "result.json"}
+    lock, *others = (os.path.lexists(f"{folder.path}/{name}") for name in (".lock", *names))
+    return lock and any(others)
 
 
 def _sockets() -> Iterator[Path]:

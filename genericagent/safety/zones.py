@@ -38,20 +38,13 @@ SECRET = (
 SYSTEM_SECRET = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/ssl/private", "/etc/krb5.keytab")
 # Below $GA_HOME.
 OWN_SECRET = (
-    "config.toml",
-    "mykey.py",
-    "mykey.json",
-    "sessions",
-    "logs",
-    "spend",
-    "chat_history",
-    "browser",
-    "extension",
-)
-# What steers a task, in its folder below temp; also output.txt and those of later rounds.
-OWN_STEERING = ("_intervene", "_keyinfo", "_stop", "reply.txt", "_history.json", "input.txt", "result.json", ".lock")
+    "config.toml", "mykey.py", "mykey.json", "sessions", "logs", "spend", "chat_history", "browser", "extension",
+)  # fmt: skip
+# What steers a task that runs, in its folder below temp. What it is asked by and answers with beside that has names
+# (input.txt, result.json, output.txt) that a model may well give to files of its own: never followed when it is a link.
+OWN_STEERING = ("_intervene", "_keyinfo", "_stop", "reply.txt", "_history.json", ".lock")
 _GIT_PART = re.compile(rf"/\.git/(?:modules/.+/|worktrees/[^/]+/)?(?:{'|'.join(map(re.escape, GIT))})/")
-_STEERING = re.compile(rf"/[^/]+/(?:{'|'.join(map(re.escape, OWN_STEERING))}|output[0-9]*\.txt)")
+_STEERING = re.compile(rf"/[^/]+/(?:{'|'.join(map(re.escape, OWN_STEERING))})")
 # Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt)
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -17,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from ports import free_ports
 from websockets.sync.client import connect
 
 from genericagent.browser import wire
@@ -30,11 +30,6 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-port=0",
     "--disable-features=DisableLoadExtensionCommandLineSwitch",
 ]  # fmt: skip
-
-
-def free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
-        return a.getsockname()[1], b.getsockname()[1]
 
 
 def until(done: Callable[[], Any], seconds: float = 20) -> Any:

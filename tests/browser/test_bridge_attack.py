@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bridged import free_ports, until
+from bridged import until
+from ports import free_ports
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.sync.client import ClientConnection, connect
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bridged import CHROMIUM, NO_CHROMIUM, Chromium, Site, free_ports, serving, until
+from bridged import CHROMIUM, NO_CHROMIUM, Chromium, Site, serving, until
+from ports import free_ports
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve

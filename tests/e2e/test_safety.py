@@ -163,6 +163,7 @@ def test_doctor_says_what_holds_and_fails_when_something_is_broken(run_ga: Any, 
         "exec:rm *",
         "allowed users: 42",
         "listeners",
+        "18765",
     ):
         assert wanted in done.stdout, wanted
     (ga_home / "config.toml").write_text("[safety]\ndeny = ['exce:rm *']\n")

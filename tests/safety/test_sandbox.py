@@ -720,8 +720,8 @@ def test_hundreds_of_old_tasks_stop_every_call(base: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name, zone", [
-    ("ga/temp/t/_intervene", "protected"), ("ga/temp/t/reply.txt", "protected"), ("ga/temp/t/REPLY.TXT", "protected"), ("ga/temp/t/output.txt", "protected"),
-    ("ga/temp/t/output12.txt", "protected"), ("ga/temp/t/.lock", "protected"), ("ga/temp/reply.txt", "temp"), ("ga/temp/t/u/reply.txt", "temp"),
+    ("ga/temp/t/_intervene", "protected"), ("ga/temp/t/reply.txt", "protected"), ("ga/temp/t/REPLY.TXT", "protected"), ("ga/temp/t/output.txt", "temp"),
+    ("ga/temp/t/result.json", "temp"), ("ga/temp/t/_history.json", "protected"), ("ga/temp/t/.lock", "protected"), ("ga/temp/reply.txt", "temp"), ("ga/temp/t/u/reply.txt", "temp"),
     ("ga/temp/t/notes.txt", "temp"), ("ga/temp/t/outputs.txt", "temp"), ("ws/t/reply.txt", "workspace"), ("ws/.git/modules/a/b/config", "protected"),
     ("ws/.git/commondir", "protected"), ("ws/.git/worktrees/x/gitdir", "protected"), ("ws/.git/refs/heads/config", "workspace"), ("ws/.git/modules/hooks.txt", "workspace"),
 ])  # fmt: skip

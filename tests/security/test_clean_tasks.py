@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_ports
 
 from genericagent import paths
 from genericagent.memory import L2, ensure_seeds
@@ -104,7 +105,7 @@ def furnish(work: Path) -> None:
 
 
 def test_everyday_tasks_are_hardly_ever_asked_about(
-    tmp_path: Path, site: str, model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch, free_port: int
+    tmp_path: Path, site: str, model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan: list[Reply] = []
     server = model_server(lambda body, n: plan.pop(0))
@@ -113,7 +114,13 @@ def test_everyday_tasks_are_hardly_ever_asked_about(
     ensure_seeds()
     asked: list[str] = []
     failed: list[str] = []
-    values = {"site": site, "home": str(Path.home()), "memory": str(paths.memory()), "l2": L2, "free": str(free_port)}
+    values = {
+        "site": site,
+        "home": str(Path.home()),
+        "memory": str(paths.memory()),
+        "l2": L2,
+        "free": str(free_ports()[0]),
+    }
 
     def fill(text: str) -> str:
         for name, value in values.items():

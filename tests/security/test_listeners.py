@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_ports
 
 from genericagent.errors import ConfigError
 from genericagent.safety import listener
@@ -422,3 +423,21 @@ def test_the_scan_sees_what_listens(tmp_path: Path) -> None:
         assert program.stdout is not None
         tcp, udp = map(int, program.stdout.readline().split())
         assert listeners(program.pid) == {("0.0.0.0", tcp), ("127.0.0.1", udp), ("unix:@ga-test", 0)}
+
+
+def test_the_bridge_to_the_browser_is_on_loopback_and_refuses_strangers(
+    tmp_path: Path, run_ga: Any, ga_home: Path
+) -> None:  # C145 C146
+    port, link_port = map(str, free_ports())
+    assert run_ga("browser", "setup", "--port", port, "--link-port", link_port).returncode == 0
+    secret = (ga_home / "browser" / "secret").read_text(encoding="utf-8").strip()
+    with running(Face(("browser", "status")), tmp_path) as program:
+        until(lambda: len(listeners(program.pid)) == 2, lambda: bytes(program.shown))
+        found = listeners(program.pid)
+        assert all(port and ipaddress.ip_address(address).is_loopback for address, port in found), found
+        for address, number in found:
+            for how, headers in hostile(number, secret).items():
+                for request in [*REQUESTS, "POST /call", "GET /link"]:
+                    answer = ask(address, number, request, headers)
+                    assert not answer.startswith((b"HTTP/1.1 2", b"HTTP/1.1 101")), (how, request, answer)
+                    assert secret.encode() not in answer and b"access-control" not in answer.lower()

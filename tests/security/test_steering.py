@@ -116,7 +116,7 @@ def test_what_is_no_plain_file_is_taken_away_unread(tmp_path: Path, kind: str) -
     assert other.read_text() == SECRET and (kind in ("folder", "fifo") or not path.is_symlink())
 
 
-@pytest.mark.parametrize("name", ["_intervene", "_keyinfo", "_stop", "reply.txt", "_history.json", "result.json"])
+@pytest.mark.parametrize("name", ["_intervene", "_keyinfo", "_stop", "reply.txt", "_history.json"])
 @pytest.mark.parametrize("by", ["file tool", "script"])
 def test_steering_a_task_from_inside_is_not_allowed_unasked(
     model_server: Any, run_ga: Any, ga_home: Path, name: str, by: str
@@ -126,4 +126,14 @@ def test_steering_a_task_from_inside_is_not_allowed_unasked(
     server = model_server([write, say("done")])
     env = {"ANTHROPIC_API_KEY": "key-for-test", "ANTHROPIC_BASE_URL": server.url}
     done = run_ga("--task", "t", "--input", "go", env=env)
-    assert done.returncode == 4 and (name == "result.json" or not target.exists())
+    assert done.returncode == 4 and not target.exists()
+
+
+@pytest.mark.parametrize("name", ["output.txt", "result.json", "input.txt"])
+def test_a_file_of_the_models_own_with_an_everyday_name_is_not_asked_about(
+    model_server: Any, run_ga: Any, ga_home: Path, name: str
+) -> None:
+    write = call("file_write", path=f"project/{name}", content="mine")
+    server = model_server([write, bash(f"echo mine >> project/{name}"), say("done")])
+    done = run_ga("-p", "go", env={"ANTHROPIC_API_KEY": "key-for-test", "ANTHROPIC_BASE_URL": server.url})
+    assert done.returncode == 0 and "minemine" in (ga_home / "temp" / "project" / name).read_text()
