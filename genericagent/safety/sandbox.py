@@ -263,6 +263,8 @@ def _advice(said: str) -> str:
 def _bubblewrap(zones: Zones) -> str:
     """The program as PATH has it, but not one that a script could have put there."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        if not os.path.exists(f"{folder}/bwrap"):  # noqa: PTH110  # before what takes time
+            continue
         program = Path(os.path.realpath(Path(folder, "bwrap")))
         ours = any(
             Path(folder).is_relative_to(w) or program.is_relative_to(w) for w in zones.writable if w != Path("/")

@@ -5,6 +5,7 @@ Pure: takes real (resolved) paths. Names are compared without case, since many d
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,8 +96,8 @@ class Zones:
 
     def existing_secrets(self) -> Iterator[Path]:
         """Those that are there, to be hidden one by one."""
-        places = [*(self.user / name for name in SECRET), *map(Path, SYSTEM_SECRET)]
-        yield from (path for path in places if path.exists())
+        places = [*(f"{self.user}/{name}" for name in SECRET), *SYSTEM_SECRET]
+        yield from (Path(place) for place in places if os.path.exists(place))  # noqa: PTH110  # many, before each call
 
 
 def _below(path: Path, folder: Path) -> bool:

@@ -17,16 +17,18 @@ import time
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..abort import Abort
 from ..errors import ToolError
 from ..safety.redact import Redactor
-from ..safety.sandbox import Box, Sandbox, sandbox_env
 from .jobs import MARK, WINDOWS, Job, end, living, remember, started
 from .limits import Limits as Limits
 from .limits import limited, size_mark
 from .output import Mask, Output
+
+if TYPE_CHECKING:  # imported when there is one: a task without a sandbox does not pay for it
+    from ..safety.sandbox import Box, Sandbox
 
 DRAIN = 0.02  # seconds of silence after which a finished child's pipe is held by somebody in the background
 READ = 1 << 16
@@ -125,12 +127,12 @@ def code_run(
         timeout = min(max(MIN_TIMEOUT, timeout), MAX_TIMEOUT)  # in this order NaN becomes the smallest
         notes.append(f"the timeout was set to {timeout:g} s (allowed: {MIN_TIMEOUT} to {MAX_TIMEOUT})")
     spool = (spool_dir or Path()).absolute()  # the child is in another folder
-    variables = dict(env if env is not None else sandbox_env(os.environ) if sandbox else os.environ)
+    variables = dict(env if env is not None else _allowed(os.environ) if sandbox else os.environ)
     with _script_file(script, code_type, spool) as file:
         command = _found(_command(script, code_type, file, [*python_path, folder]), variables, folder)
         size = size_mark()
         command = limited(command, limits, size, inside=sandbox is not None)
-        with sandbox.around(command, folder, [spool]) if sandbox else contextlib.nullcontext(Box(command)) as box:
+        with sandbox.around(command, folder, [spool]) if sandbox else contextlib.nullcontext(_Unboxed(command)) as box:
             run = _Run(box, folder, variables, Output(limit, spool, redact), script, Mask(redact))
             run.job.size, run.job.boxed = size, sandbox is not None
             try:
@@ -140,6 +142,21 @@ def code_run(
     if status == "stopped":
         notes.append(stop.why if stop else "stopped")
     return run.result(status, timeout, [*notes, *box.notes], code_type, limits)
+
+
+class _Unboxed(NamedTuple):
+    """What runs with no sandbox around it; see Box."""
+
+    argv: list[str]
+    fds: tuple[int, ...] = ()
+    inside: bool = False
+    notes: Sequence[str] = ()
+
+
+def _allowed(environ: Mapping[str, str]) -> dict[str, str]:
+    from ..safety.sandbox import sandbox_env
+
+    return sandbox_env(environ)
 
 
 def _kind(code_type: str) -> str:
@@ -198,7 +215,7 @@ class _Run:
     """One running child, its output so far, and the ways it can end."""
 
     def __init__(
-        self, box: Box, folder: Path, variables: Mapping[str, str], output: Output, script: str, mask: Mask
+        self, box: Box | _Unboxed, folder: Path, variables: Mapping[str, str], output: Output, script: str, mask: Mask
     ) -> None:
         self.output = output
         self.events: SimpleQueue[bytes | str] = SimpleQueue()
@@ -220,7 +237,7 @@ class _Run:
         for work in (self._read, self._wait):
             threading.Thread(target=work, name="code_run", daemon=True).start()
 
-    def _start(self, box: Box, folder: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _start(self, box: Box | _Unboxed, folder: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         telling = subprocess.STDOUT
         if box.inside:
             self.told, telling = os.pipe()
