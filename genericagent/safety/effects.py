@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from ..prompts import say
 from .shell_words import UNKNOWN as UNKNOWN
 from .shell_words import T, unescaped
 from .zones import Zones
@@ -83,10 +84,6 @@ xargs gxargs | adEILnPs | max-args max-procs delimiter arg-file max-lines replac
 chroot taskset chrt setarch | | | run 1
 pkexec nohup command builtin setsid busybox toybox unbuffer torsocks catchsegv winpty chronic noglob nocorrect unshare start call start-process saps | | | run
 """  # fmt: skip
-_DESTROYS = {
-    "disk": "overwrites or erases a disk, a volume or data for good",
-    "push": "force push or delete on the remote",
-}
 _LOUD = ("sudo", "doas", "pkexec", "xargs", "systemd-run", "parallel")  # a rule may mean these themselves
 _STOPS = ("run", "ssh", "git", "shell", "code", "text")  # their options end at the first word that is none
 
@@ -230,6 +227,10 @@ def show(text: str) -> str:
     return " ".join(re.sub(f"{HIDDEN}+", "…", text.replace(FRESH, "(a new temporary folder)")).split())
 
 
+def _all_of(path: Path, whole: bool) -> str:
+    return say("does_all_of", what=path) if whole else str(path)
+
+
 def decoded(text: str, coding: str = "utf-8") -> str:
     """What base64 holds; CODED if that cannot be known or is no text."""
     try:
@@ -266,8 +267,9 @@ class Effects:
 
     def script(self, text: str, kind: str, args: Iterable[str] = ()) -> None:
         """Look through a script, or one within the script."""
-        for mark, what in ((NET, "what comes from the net"), (CODED, "text that is decoded only then")):
-            self.destroys.update({f"runs {what}": ""} if mark in text else {})
+        for mark, key in ((NET, "net"), (CODED, "decoded")):
+            if mark in text:
+                self.tell(f"does_run_{key}")
         self.opaque |= re.search(f"[{NET}{CODED}{DATA}]" if kind == "bash" else HIDDEN, text) is not None
         self.left -= 2 + len(text) // 500
         if self.too_much() or len(text) > MAX_CHARS:
@@ -281,6 +283,10 @@ class Effects:
             shell = text if kind == "bash" else other_scripts.as_bash(text, kind)
             self.deeper(lambda: self.bash(shell, [*args]))
 
+    def tell(self, key: str, target: str = "", **values: object) -> None:
+        """Something would be destroyed: `target`, a real path or a command, as far as that is known."""
+        self.destroys[say(key, **values)] = target
+
     def suspect(self, text: str) -> None:
         """What can't be followed is searched for words that are rarely innocent."""
         self.opaque = True
@@ -289,13 +295,13 @@ class Effects:
         if m := re.search(r"(?m)(?:^|[;&|(]|\s)(sudo|doas|su|crontab|systemctl|launchctl|schtasks)\s[^\n]{0,80}", text):
             self.control[show(m[0])] = show(m[0])
         if m := re.search(_SUSPICIOUS, text):
-            self.destroys[f"may destroy something; the script cannot be followed: {show(m[0])[:100]}"] = ""
+            self.tell("does_maybe", what=show(m[0])[:100])
 
     def too_much(self) -> bool:
         """Whether to stop; then it may do anything, and that is said."""
         if over := self.left <= 0 or self.depth >= MAX_DEPTH:
             self.opaque = True
-            self.destroys["cannot be told: the script is nested too deeply or does too much"] = ""
+            self.tell("does_too_much")
         return over
 
     def deeper(self, act: Callable[[], T]) -> T | None:
@@ -345,31 +351,36 @@ class Effects:
         low = str(path).lower()
         m = re.fullmatch(r"(?:[a-z]:)?[\\/]*(?:([^/]+)(/[^/]+)?)?", low)
         if m and not m[1]:
-            return "a root or a drive"
-        own = ((self.zones.user, "your home"), (self.home, "your home"), (self.zones.workspace, "the workspace"))
-        for folder, name in (*own, (self.zones.home, "the agent's home")):
+            return say("why_root")
+        own = (
+            (self.zones.user, "user"),
+            (self.home, "user"),
+            (self.zones.workspace, "work"),
+            (self.zones.home, "agent"),
+        )
+        for folder, name in own:
             if f"{folder}/".lower().startswith(f"{low}/"):
-                return name if str(folder).lower() == low else f"holds {name}"
+                return say(f"why_{name}" if str(folder).lower() == low else f"why_holds_{name}")
         if m and (not m[2] or re.fullmatch(_SYSTEM, m[1])):
-            return "a home" if m[1] in ("home", "users") else "a system folder"
+            return say("why_home" if m[1] in ("home", "users") else "why_system")
         return ""
 
     def foreign(self, path: Path | None) -> bool:
         return path is None or self.zones.of(path) not in ("workspace", "temp")
 
-    def delete(self, words: Iterable[str], how: str = "recursive delete") -> None:
+    def delete(self, words: Iterable[str], how: str = "delete") -> None:
         """A recursive delete of each: said unless it stays in the workspace or in the agent's temp folder."""
         for word in words:
             path, whole = self.locate(word)
             if path is None and self.left > 0:
-                self.destroys[f"{how} of {show(word) or 'nothing?'} (which cannot be known in advance)"] = ""
-            elif path and (why := self.vital(path) or ("outside the workspace" if self.foreign(path) else "")):
-                self.destroys[f"{how} of {'everything in ' if whole else ''}{path} ({why})"] = str(path)
+                self.tell(f"does_{how}", what=show(word) or "?", why=say("why_unknown"))
+            elif path and (why := self.vital(path) or (say("why_outside") if self.foreign(path) else "")):
+                self.tell(f"does_{how}", str(path), what=_all_of(path, whole), why=why)
 
     def write(self, word: str, text: str | None = None, append: bool = False, follow: bool = True) -> None:
         """A file is written, or taken away. `text`: what comes into it, None if that does not change."""
         if re.match(_DEVICE, word):
-            self.destroys[f"overwrites the device {show(word)}"] = show(word)
+            self.tell("does_device", show(word), what=show(word))
         path = None if re.match(_NO_FILE, word) else self.locate(word, follow)[0]
         if path is None:
             return
@@ -379,8 +390,9 @@ class Effects:
         for one in dict.fromkeys((path, self.locate(word)[0] or path)):
             zone = self.zones.of(one)
             if zone == "protected" or re.match(_SETTING, str(one)):
-                why = "runs later, or is the agent's own" if zone == "protected" else "a system setting"
-                self.control[f"changes {one} ({why})"] = str(one)
+                self.control[say("does_change_own" if zone == "protected" else "does_change_system", what=one)] = str(
+                    one
+                )
             if zone in ("outside", "memory"):
                 self.writes[str(one)] = None
 
@@ -397,7 +409,7 @@ class Effects:
             return
         text = self.text_of(word)
         if NET in (text or ""):
-            self.destroys[f"runs {path or 'something'}, which was just fetched from the net"] = ""
+            self.tell("does_run_fetched", what=path or "?")
         elif text is None:
             self.opaque = True
         else:
@@ -449,8 +461,8 @@ class Effects:
                 hosts = [re.sub(r"^\w+:|:\d+.*", "", word.rpartition("@")[2]) for word in named[:1]]
             if effect == "control":
                 self.control[said] = said
-            elif effect in _DESTROYS:
-                self.destroys[f"{_DESTROYS[effect]}: {said}"] = said
+            elif effect in ("disk", "push"):
+                self.tell(f"does_{effect}", said, what=said)
             elif effect != "fetch":
                 self.sends[host or "".join(hosts[-1:])] = None
             if effect in ("fetch", "talk"):
@@ -486,16 +498,16 @@ class Effects:
     def _vital(self, words: Iterable[str], how: str) -> None:
         for path, whole in map(self.locate, words):
             if path is not None and path != self.zones.workspace and (why := self.vital(path)):
-                self.destroys[f"{how} {'everything in ' if whole else ''}{path} ({why})"] = str(path)
+                self.tell(f"does_{how}", str(path), what=_all_of(path, whole), why=why)
 
     def _move(self, call: Call) -> None:
-        self._vital(call.rest[:-1], "moves")
+        self._vital(call.rest[:-1], "move")
         for word in call.rest[:-1]:
             self.write(word, follow=False)
         self._copy(call)
 
     def _mode(self, call: Call) -> None:
-        self._vital(call.rest if call.has("R", "recursive") else (), "changes owner or mode of")
+        self._vital(call.rest if call.has("R", "recursive") else (), "chmod")
 
     def _write(self, call: Call) -> str | None:
         """What touch, tee, dd, sed -i, tar, unzip, Set-Content … write."""
@@ -521,7 +533,7 @@ class Effects:
             inner = list(call.args[i + 1 : i + 99]) if word in ("-exec", "-execdir", "-ok", "-okdir") else []
             stop = next((j for j, one in enumerate(inner) if one in (";", "+")), len(inner))
             if word == "-delete" or (inner and tool_of(inner[0])[1].method == "delete"):
-                self.delete(found, "delete by find")
+                self.delete(found, "find")
             elif inner:
                 self.command([arg.replace("{}", found[0]) for arg in inner[:stop]])
 
@@ -554,7 +566,7 @@ class Effects:
             self.write(rest[1] if len(rest) > 1 else rest[0].rstrip("/").rsplit("/", 1)[-1].removesuffix(".git"))
         elif verb == "clean" and inner.has("f", "force"):
             where = [*inner.rest, "."] if self.foreign(self.real(".")) else inner.rest
-            self.delete([word for word in where if self.foreign(self.real(word))], "git clean")
+            self.delete([word for word in where if self.foreign(self.real(word))], "git_clean")
         self.cwd = here
         return str(self.zones.workspace) if call.rest == ["rev-parse", "--show-toplevel"] else None
 
@@ -588,7 +600,7 @@ class Effects:
         to = call.rest[-1] if call.rest else ""
         there = re.match(_REMOTE, to) is not None
         if any(re.match("del|remove-source", option) for option, _ in call.options):
-            self.delete([UNKNOWN if there else f"{to.rstrip('/')}/"], "rsync with --delete")
+            self.delete([UNKNOWN if there else f"{to.rstrip('/')}/"], "rsync")
         if there:
             self.sends[remotes[-1]] = None
         else:
@@ -613,7 +625,7 @@ class Effects:
         """An interpreter that reads its script from standard input."""
         text, names = call.given, [*dict.fromkeys(feed.name for feed in call.feeds)]
         if NET in (text or ""):
-            self.destroys[f"runs what comes from the net ({' | '.join([*names, call.name])})"] = ""
+            self.tell("does_run_piped", what=" | ".join([*names, call.name]))
         elif text is not None and not re.search(HIDDEN, text):
             self.script(text, kind)
         elif {*names} & {*_DECODERS}:

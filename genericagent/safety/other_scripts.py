@@ -333,4 +333,4 @@ def code(effects: Effects, text: str) -> None:
         hosts = [host.lower() for host in re.findall(r"(?:https?|wss?)://([^/:?#\s'\"`]+)", text)]
         effects.act("curl", [*["-d", "x"][: 2 * bool(re.search(_POSTING, text))], "--", *hosts])
         if re.search(_EVALUATES, text):
-            effects.destroys["runs what comes from the net"] = ""
+            effects.tell("does_run_net")
