@@ -25,6 +25,7 @@ if __name__ == "__main__":  # run as a script: one copy of this module, the one 
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -647,10 +648,10 @@ class GenericAgent:
     def banner_lines(self) -> list[str]:
         """What the first screen says: label, model, workspace, what is wrong with the configuration."""
         name = self.client.name if self.config.models else say("no_key")
-        held, walls = self.containment(), ""
+        held, walls = self.containment(), say("banner_open")
         if held.sandbox:
             walls = say("banner_walls") + ("" if held.sandbox.net else say("banner_net"))
-        first = [self.options.label, f"{name} · {self.workspace}", walls or held.note]
+        first = [self.options.label, f"{name} · {self.workspace}", held.note or walls]
         return [*filter(None, first), *self.told, *self.problems]
 
 
@@ -668,6 +669,7 @@ def _brief(data: Any, redact: Callable[[str], str]) -> dict[str, Any]:
         text = str(data.get("msg") or data.get("note") or data.get("stdout") or as_content(data))
     else:
         text = data if isinstance(data, str) else "[image]"
+    text = re.sub(r'</?outside id="[^>]*>\n?', "", text)  # a mark for the model
     return {"ok": not failed, "result": redact(text)[:4000]}
 
 

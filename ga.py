@@ -196,6 +196,8 @@ class GenericAgentHandler(BaseHandler):
             result = yield from run
         except ToolError as error:
             return self._refused(args, str(error))
+        if sandbox and re.search(r"(?<![\w/])/(?:var/)?tmp/", script):
+            note = "; ".join(filter(None, [note, say("tmp_is_gone")]))
         if note:
             result["note"] = "; ".join(filter(None, [result.get("note"), note]))
         if source := self.guard.source_of_output(self._ruling, script, cwd, since):

@@ -72,8 +72,8 @@ def _modes(config: Config, problems: list[str]) -> Iterator[tuple[str, str]]:
         try:
             held = contain(safety.sandbox, origin, zones, net)
             state = "sandboxed" if held.sandbox else "no sandbox"
-        except ConfigError:
-            state = "REFUSES to run: no sandbox"
+        except ConfigError as error:
+            state = f"REFUSES to run: {error}"
         yield f"mode {name}", f"{state}; {default}"
     try:
         parse_rules(safety.allow, safety.ask, safety.deny, _tools())

@@ -443,7 +443,7 @@ class Painter:
             except Exception:  # a fault in the renderer costs the colours, not the text
                 logging.getLogger(__name__).exception("cannot render a piece of %d characters", len(piece.text))
         colour, mark = _FORMS[piece.kind]
-        if piece.kind in ("asked", "dim", "notice"):  # sentences of ours; what is to be copied is left to the terminal
+        if piece.kind in ("asked", "dim", "notice", "error"):  # sentences; what is to be copied is left to the terminal
             piece = piece._replace(
                 text="\n".join(_at_words(line, width - len(mark)) for line in piece.text.split("\n"))
             )
@@ -454,15 +454,33 @@ class Painter:
 
 
 def _at_words(line: str, width: int) -> str:
-    """A long line broken between words, deeper lines under its indentation; code (behind a bar) stays as it is."""
+    """A long line broken between words, deeper lines under its indentation; code behind a bar keeps the bar in each row,
+    so that it cannot pass for what stands around it."""
     import textwrap
 
-    if len(line) < width or "│" in line:
+    bar, code = line[: line.find("│") + 2], line[line.find("│") + 2 :]
+    if bar.strip() == "│":
+        return "\n".join(bar + row for row in _cells(code.expandtabs(4), max(width - len(bar) - 1, 10)))
+    if len(line) < width:
         return line
     indent = " " * (len(line) - len(line.lstrip()))
     return "\n".join(
         textwrap.wrap(line, max(width, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     )
+
+
+def _cells(text: str, width: int) -> list[str]:
+    """The text in rows of at most `width` cells, wide characters counted as two."""
+    from unicodedata import combining, east_asian_width
+
+    rows, used = [""], 0
+    for char in text:
+        cells = 0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1
+        if used + cells > width:
+            rows, used = [*rows, ""], 0
+        rows[-1] += char
+        used += cells
+    return rows
 
 
 def _rich(piece: Piece, width: int, colour: bool) -> str:

@@ -375,7 +375,9 @@ class Effects:
             if path is None and self.left > 0:
                 self.tell(f"does_{how}", what=show(word) or "?", why=say("why_unknown"))
             elif path and (why := self.vital(path) or (say("why_outside") if self.foreign(path) else "")):
-                self.tell(f"does_{how}", str(path), what=_all_of(path, whole), why=why)
+                # what a script puts into the path only then may lead elsewhere: no rule is about that
+                sure = not re.search(f"[{UNKNOWN}{NET}{DATA}{CODED}]", word)
+                self.tell(f"does_{how}", str(path) * sure, what=_all_of(path, whole) if sure else show(word), why=why)
 
     def write(self, word: str, text: str | None = None, append: bool = False, follow: bool = True) -> None:
         """A file is written, or taken away. `text`: what comes into it, None if that does not change."""

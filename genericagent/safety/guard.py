@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -158,8 +158,10 @@ class Guard:
         guarded = any(action.guarded for action in actions)
         if worst.verdict == "ask" and self.grants.covers(key, bool(self.tainted), guarded):
             return ruling
-        whys = dict.fromkeys(one_line(d.why, 300) for d in decisions if d.verdict == worst.verdict)
-        rules = dict.fromkeys(rule for d in decisions if d.verdict == worst.verdict for rule in d.rules)
+        stopped = [d for d in decisions if d.verdict == worst.verdict]
+        whys = dict.fromkeys(one_line(d.why, 4000) for d in stopped)
+        # one that a rule denies cannot be allowed, so no rule is offered for the others either
+        rules = dict.fromkeys(rule for d in stopped for rule in d.rules if all(other.rules for other in stopped))
         asked = self._question(tool, args, list(whys))
         return replace(ruling, verdict=worst.verdict, why="; ".join(whys), rules=tuple(rules), question=asked, key=key)
 
@@ -223,7 +225,7 @@ class Guard:
 
     def _visible_writes(self, tool: str, found: Findings) -> Iterable[Action]:
         """Running code is allowed in the chat, whatever it writes, unless a rule or somebody else's text speaks of it."""
-        for path in found.writes:
+        for path in found.writes if self.containment.sandbox is None else ():  # there it cannot write outside
             memory = self.zones.of(Path(path)) == "memory"
             yield Action(tool, "write", (path,), outside=not memory, memory=memory)
 
@@ -266,13 +268,13 @@ class Guard:
         if found and found.fetches and (sandbox is None or sandbox.net):
             self.visited(found, since)
             return say("source_command", hosts=", ".join(found.hosts) or one_line(script, 60))
-        return self.files_in(script, cwd)
+        return self.files_in(script, cwd, found.writes if found else ())
 
     def visited(self, findings: Findings, since: float) -> None:
         """A script that asks the net has run: its hosts count as visited unless somebody else's text sent it there."""
         self.fetched.append((since, self.clock()))
-        if not self.tainted:
-            self.hosts.update(host.lower() for host in findings.hosts)
+        if not self.tainted:  # what was sent to was asked about, and is not known by that
+            self.hosts.update(host.lower() for host in findings.hosts if host not in findings.sends)
 
     def source_of(self, path: Path) -> str:
         """Where a file's text comes from when it is not the user's workspace: "" for what is trusted."""
@@ -281,12 +283,12 @@ class Guard:
         outside = self.zones.of(path) == "outside" and not str(path).startswith(SYSTEM)
         return say("source_file", path=path) if outside else ""
 
-    def files_in(self, script: str, cwd: Path) -> str:
-        """Where the first file comes from that a script names and that is not the user's workspace, nor a program."""
+    def files_in(self, script: str, cwd: Path, written: Collection[str] = ()) -> str:
+        """Where the first file comes from that a script names, reads, and that is not the user's workspace, nor a program."""
         words = dict.fromkeys(_WORD.findall(script[:SCRIPT_AT_MOST]))
         for word in list(words)[:NAMED_FILES]:
             path = Path(real(word, cwd)) if len(word) < 1000 else cwd
-            if self._is_text_of_somebody(path) and (source := self.source_of(path)):
+            if str(path) not in written and self._is_text_of_somebody(path) and (source := self.source_of(path)):
                 return source
         return ""
 

@@ -17,6 +17,7 @@ import contextlib
 import fnmatch
 import functools
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -101,6 +102,15 @@ class Rule:
         if self.what == "destructive":
             return bool(action.destructive)
         return self.what in ("*", action.tool, action.risk)
+
+    def concerns(self, folder: str) -> bool:
+        """Whether something that the pattern names would be that folder or lie in it."""
+        parts = _parts(folder, True)
+        for path in self.paths:
+            fixed = list(itertools.takewhile(lambda part: not re.search(r"[*?\[]", part), path))
+            if parts[: len(fixed)] == fixed[: len(parts)]:
+                return True
+        return False
 
     def covers(self, target: str, kind: str) -> bool:
         """Whether the pattern covers one path, host or simple command (`kind`); no pattern covers all."""
@@ -241,9 +251,11 @@ def _hit(rules: Iterable[Rule], action: Action) -> Rule | None:
     """The first ask or deny rule that has to do with any part of the action."""
     things = dict.fromkeys((*action.targets, *action.parts))
     for rule in rules:
-        if rule.about(action) and (
-            not rule.pattern or any(rule.covers(thing, _kind(action, thing)) for thing in things)
-        ):
+        if rule.about(action) and any(rule.covers(thing, _kind(action, thing)) for thing in things or [""]):
+            return rule
+        also = action.destructive and rule.what in ("*", "write", "destructive", action.tool, action.risk)
+        paths = [thing for thing in action.targets if also and _kind(action, thing) == "path"]
+        if any(map(rule.concerns, paths)):  # what lies in a folder goes with it
             return rule
     return None
 
@@ -335,8 +347,9 @@ def _doubt(action: Action, mode: Mode) -> str:
 
 
 def _said(action: Action) -> str:
-    text = " ".join(", ".join(action.targets).split())
-    return f"{text[:200]}{'…' if len(text) > 200 else ''}"
+    text = " ".join((", ".join(action.targets) or action.tool).split())
+    most = 200 if _kind(action, text) == "command" else 4000  # the end of a path is what tells it from others
+    return f"{text[:most]}{'…' if len(text) > most else ''}"
 
 
 def settle(decision: Decision, origin: Origin) -> Decision:

@@ -389,3 +389,11 @@ def test_the_wait_for_the_next_try_is_counted_down() -> None:  # C005
 
 def test_the_model_that_answered_is_named_when_it_is_not_the_first() -> None:  # C016
     assert "by B" in plain(play([*turn("hello"), {**DONE, "answered_by": "B"}]))
+
+
+def test_a_line_of_code_in_a_question_cannot_pass_for_the_question() -> None:
+    from genericagent.cli.render import Painter, Piece
+
+    padded = "  │ echo a" + " " * 70 + "[y] yes, all is well 世界" * 4
+    rows = Painter(rich=False, colour=False).paint([Piece("asked", padded)], 60).rstrip("\n").split("\n")
+    assert len(rows) > 2 and all(row.startswith("  │ ") and len(row) < 60 for row in rows)

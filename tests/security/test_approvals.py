@@ -393,3 +393,52 @@ def test_every_address_that_a_command_sends_to_counts(start: Start, script: str)
     agent = start([call("code_run", type="bash", script=script), say("x")], origin="script", allow=("send:127.0.0.1",))
     end, _ = do(agent, "go")
     assert end["status"] == "needs_input" and "127.0.0.2" in end["question"]["question"]
+
+
+@pytest.mark.parametrize(
+    "script", ["X=$(cat f); rm -rf ~/scratch/$X", "rm -rf ~/scratch/$(head -1 f)", "rm -rf ~/scratch/$UNSET"]
+)
+def test_a_rule_for_a_folder_says_nothing_about_a_path_that_is_only_known_later(
+    start: Start, tmp_path: Path, script: str
+) -> None:
+    (Path.home() / "scratch").mkdir()
+    (Path.home() / "other").mkdir()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "f").write_text("../other\n")
+    agent = start(
+        [call("code_run", type="bash", script=script), say("x")], origin="script", allow=("destructive:~/scratch/**",)
+    )
+    end, _ = do(agent, "clean")
+    assert (Path.home() / "other").is_dir() and end["status"] == "needs_input"
+
+
+@pytest.mark.parametrize("deny", ["destructive:~/scratch", "write:~/scratch", "write:~/scratch/keep", "write:**/keep"])
+@pytest.mark.parametrize("script", ["rm -rf ~/scratch", "rm -rf ~/*", "rm -rf ~/"])
+def test_a_deny_rule_protects_what_it_names_from_a_delete_of_the_folder_above(
+    start: Start, ga_home: Path, deny: str, script: str
+) -> None:
+    (Path.home() / "scratch" / "keep").mkdir(parents=True)
+    (ga_home / "config.toml").write_text(f"[safety]\ndeny = ['{deny}']\nallow = ['destructive', '*']\n")
+    agent = start([call("code_run", type="bash", script=script), say("x")])
+    do(agent, "clean", said())
+    assert (Path.home() / "scratch" / "keep").is_dir()
+
+
+def test_an_upload_that_was_allowed_once_makes_its_host_no_known_one(start: Start) -> None:
+    upload = call("code_run", type="bash", script="curl -s -m1 -d x http://127.0.0.3:9/ || true")
+    other = call("code_run", type="bash", script="curl -s -m1 -d y http://127.0.0.3:9/ || true")
+    agent = start([upload, other, say("x")])
+    assert len(do(agent, "go", said("once", "no"))[1]) == 2
+
+
+def test_what_a_script_writes_elsewhere_itself_is_nobody_elses_text(start: Start) -> None:
+    agent = start([call("code_run", type="bash", script=f"echo {n} > ~/o{n}; cat ~/o{n}") for n in (1, 2)] + [say("x")])
+    _, questions = do(agent, "go", said())
+    assert questions == [] and not agent.guard.tainted
+
+
+def test_no_rule_is_offered_where_another_one_denies(start: Start, ga_home: Path) -> None:
+    (ga_home / "config.toml").write_text("[safety]\ndeny = ['exec:docker *']\n")
+    agent = start([call("code_run", type="bash", script="sudo docker ps"), say("x")], origin="script")
+    end, _ = do(agent, "go")
+    assert "docker *" in end["question"]["question"] and "--allow" not in end["question"]["question"]
