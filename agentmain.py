@@ -30,8 +30,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
@@ -93,6 +93,9 @@ class Options:
     sandbox: str | None = None  # off, auto, require; None: as configured
     net: str | None = None  # on, off: inside the sandbox
     allow: tuple[str, ...] = ()  # rules beside the configured ones
+    tainted: str = ""  # where text from outside came from that whoever started this had read
+    hosts: tuple[str, ...] = ()  # that were known there
+    depth: int = 0  # how many agents are above this one
 
 
 @dataclass
@@ -151,13 +154,15 @@ class GenericAgent:
         self._budget = Budget()
         self.ledger = Ledger(paths.home() / "spend")
         self._out_of_time = False
+        self._deadline: float | None = None
+        self._asides: list[Abort] = []  # of questions that are being answered beside the task
         self._emit: Callable[[dict[str, Any]], None] = lambda event: None
         self._closing = False
         self.can_ask = False  # a face that shows questions of permission and calls answer() sets it
         self._desk = Desk()
         self._safety = self.config.safety  # as it was at the start: nothing that runs can loosen it
         self._rules = self._parsed_rules()
-        self.guard = Guard(self.options.origin, self._rules)
+        self.guard = self._new_guard()
 
     # safety
 
@@ -165,6 +170,11 @@ class GenericAgent:
         tools = [t["function"]["name"] for t in load_tool_schema()]
         safety = self._safety
         return parse_rules((*safety.allow, *self.options.allow), safety.ask, safety.deny, tools)
+
+    def _new_guard(self, tainted: str = "") -> Guard:
+        guard = Guard(self.options.origin, self._rules, tainted=self.options.tainted or tainted)
+        guard.hosts.update(self.options.hosts)
+        return guard
 
     def containment(self) -> Containment:
         """What holds this agent's commands. Raises ConfigError where none may run without a sandbox and there is none."""
@@ -320,10 +330,11 @@ class GenericAgent:
     def _time_limit(self) -> Iterator[None]:
         """Stops the task, also in the middle of a call or a tool, when its time is over."""
         limit = self.config.limits.max_time if self.options.max_time is None else self.options.max_time
-        self._out_of_time = False
+        self._out_of_time, self._deadline = False, None
         if limit is None:
             yield
             return
+        self._deadline = time.monotonic() + limit
 
         def over() -> None:
             self._out_of_time = True
@@ -337,13 +348,16 @@ class GenericAgent:
         finally:
             timer.cancel()
 
+    def _time_left(self) -> float | None:
+        return None if self._deadline is None else max(0.1, self._deadline - time.monotonic())
+
     # the conversation
 
     def new_session(self) -> None:
         """Forget the conversation; the next task begins a new session file."""
         self._close_journal()
         self.lines, self._notes, self.session_id, self._session_folder = [], None, "", None
-        self.guard = Guard(self.options.origin, self._rules)
+        self.guard = self._new_guard()
         self.session_meter = usage.Meter()
         for client in self._clients.values():
             client.backend.reset()
@@ -365,7 +379,7 @@ class GenericAgent:
         restored = history_from(records)
         self._journal, self.session_id, self.lines = journal, journal.id, list(restored.lines)
         self._notes = (restored.key_info, 0) if restored.key_info else None
-        self.guard = Guard(self.options.origin, self._rules, tainted=restored.tainted)
+        self.guard = self._new_guard(restored.tainted)
         for line in restored.lines:
             if line.startswith("[USER]"):
                 self.guard.user_said(line)
@@ -440,6 +454,8 @@ class GenericAgent:
         """Stop the running task and end run() after it."""
         self._closing = True
         self.abort()
+        for abort in list(self._asides):
+            abort.set()
         self._tasks.put(None)
 
     def release(self) -> None:
@@ -505,7 +521,7 @@ class GenericAgent:
 
     def _set(self, wish: str) -> str:
         import json
-        from dataclasses import fields, replace
+        from dataclasses import replace
 
         key, given, value = wish.partition("=")
         if key not in SETTABLE:
@@ -594,7 +610,7 @@ class GenericAgent:
         end = {
             "status": status, "result": result, "question": question, "error": error,
             "answer": untagged(data) if result == "CURRENT_TASK_DONE" and isinstance(data, str) else "",
-            "files_changed": handler.files_changed, "denied": handler.denied,
+            "files_changed": handler.files_changed, "denied": handler.denied, "tainted": self.guard.tainted,
             "answered_by": self.client.backend.answered_by if hasattr(self.client.backend, "members") else None,
         }  # fmt: skip
         self._record({
@@ -641,6 +657,77 @@ class GenericAgent:
             self._chosen = min(self._chosen, len(config.models) - 1)
             self.client.backend.reset(history)
 
+    # beside the task
+
+    def subagents(
+        self, prompts: list[str], folder: Path | None, timeout: float
+    ) -> Generator[str, None, list[dict[str, Any]]]:
+        """Run tasks in processes of their own with what this one has: model, keys, rules, and what is left of turns, time and,
+        divided among them, money. See tools/subagents.py."""
+        from genericagent.tools.subagents import run_subagents
+
+        if self.options.depth:
+            raise ToolError(say("subagent_deep"))
+        turns = self.handler.max_turns - self.handler.current_turn if self.handler else 1
+        money = [cap.left() for cap in self._budget.caps if isinstance(cap, TaskCap)]
+        given = {
+            "llm_no": self._chosen, "max-turns": max(1, turns), "max-cost": max(1e-6, min(money) / len(prompts)) if money and prompts else None,
+            "max-time": self._time_left(), "sandbox": self.options.sandbox or self._safety.sandbox, "net": self.options.net or self._safety.net,
+            "cwd": folder, "config": self.options.config_file,
+        }  # fmt: skip
+        command = [
+            sys.executable,
+            str(paths.program()),
+            "--no-user-tools",
+            *(f"--allow={rule}" for rule in self.options.allow),
+        ]
+        command += [f"--{name}={value}" for name, value in given.items() if value is not None]
+        inherited = {
+            "tainted": self.guard.tainted, "hosts": sorted(self.guard.hosts), "depth": self.options.depth + 1,
+            "origin": "script" if self.options.origin in TERMINAL else "watcher",
+        }  # fmt: skip
+        results = yield from run_subagents(
+            prompts, command, inherited, stop=self.stop, id=os.urandom(3).hex(), timeout=timeout
+        )
+        for result in results:
+            self._spent_by(result.get("full", {}))
+        return results
+
+    def _spent_by(self, result: dict[str, Any]) -> None:
+        """What a sub-agent has used belongs to the task; it has told the day's ledger itself."""
+        told = result.get("usage") or {}
+        used = blocks.Usage(**{f.name: int(told.get(f.name) or 0) for f in fields(blocks.Usage)})
+        for meter in (self.task_meter, self.session_meter):
+            meter.add(used, result.get("cost"))
+        for cap in self._budget.caps:
+            if isinstance(cap, TaskCap):
+                cap.settle(result.get("cost"), used)
+
+    def aside(self, question: str) -> Generator[str, None, None]:
+        """Answer a question about the conversation while a task may be running, which learns nothing of it. Yields text.
+
+        It is the conversation as it is now, asked once more in the same words, so that most of it comes from the cache.
+        Raises LLMError, ConfigError, BudgetError.
+        """
+        client, seen = self.client, list(self.client.backend.history)
+        while seen and not _settled(seen[-1]):
+            seen.pop()
+        session = make_session(self.config.models[self._chosen], self.config.models)
+        session.prices, session.spent = self.config.prices, self._spent
+        session.budget = Budget([TaskCap(cap.left()) for cap in self._budget.caps if isinstance(cap, TaskCap)])
+        if self.config.limits.daily_cost is not None:
+            session.budget.caps.append(DailyCap(self.ledger, self.config.limits.daily_cost))
+        session.reset(seen)
+        tools = self._tools() if session.native else []
+        system = client.system or get_system_prompt(self.workspace, self.guard.containment.sandbox)
+        self._asides.append(session.abort)
+        try:
+            answer = yield from session.ask([blocks.text(say("aside", question=question))], system, tools)
+        finally:
+            self._asides.remove(session.abort)
+        if not blocks.text_of(answer.blocks).strip():
+            yield say("aside_nothing")
+
     # for faces
 
     def usage_report(self) -> dict[str, Any]:
@@ -677,6 +764,11 @@ class GenericAgent:
 
 
 GeneraticAgent = GenericAgent  # the original's name for it
+
+
+def _settled(message: blocks.Message) -> bool:
+    """Whether a history may end with it: an answer without tool calls that still have no result."""
+    return message["role"] == "assistant" and all(block.get("type") != "tool_use" for block in message["content"])
 
 
 def _money(dollars: float | None) -> str:

@@ -204,6 +204,8 @@ class GenericAgentHandler(BaseHandler):
             return self._refused(args, say("no_script"))
         if args.get("inline_eval") and kind == "python":
             done, value = self._inline(script)
+            if isinstance(value, Generator):
+                value = yield from value
             if done:
                 return StepOutcome({"status": "success", "value": value}, self._next(args["_index"]))
         since, cwd = self.guard.clock(), self._path(args.get("cwd") or ".")
@@ -421,6 +423,29 @@ class GenericAgentHandler(BaseHandler):
         if not getattr(getattr(self.parent, "options", None), "max_turns", None):  # the user's own limit stays
             self.max_turns = max(self.max_turns, PLAN_TURNS)
         return say("plan_entered", plan=path, turns=self.max_turns)
+
+    def subagent(
+        self, prompts: str | list[str], cwd: str | None = None, timeout: float = 1800
+    ) -> Generator[str, None, list[dict[str, Any]]]:
+        """Have tasks done by agents of their own, eight at a time, and wait for them: a list of {"name", "status", "answer", …}.
+
+        Each works in its folder $GA_HOME/temp/NAME, or all in `cwd`. They can't ask anybody. Raises ToolError.
+        """
+        if not hasattr(self.parent, "subagents"):
+            raise ToolError(say("subagent_none"))
+        wanted = [prompts] if isinstance(prompts, str) else list(prompts)
+        folder = self._path(cwd) if cwd else None
+        results: list[dict[str, Any]] = yield from self.parent.subagents(wanted, folder, timeout)
+        self.check()
+        for result in results:
+            full = result.pop("full", {})
+            for path, how in full.get("files_changed", {}).items():
+                self.files_changed.setdefault(path, how)
+            answer = smart_format(str(result.get("answer", "")), CODE_LIMIT // len(results))
+            if full.get("tainted"):
+                answer = self.outside(answer, say("source_subagent", name=result["name"]))
+            result["answer"] = answer
+        return results
 
     def _plan_gate(self, answer: str) -> str | None:
         plan = self.working.get("plan")

@@ -12,6 +12,7 @@ import pytest
 from agentmain import GenericAgent
 from genericagent import paths
 from genericagent.llm.blocks import Usage
+from genericagent.llm.budget import Budget, TaskCap
 from genericagent.scripted import Reply, ScriptedServer, Tool, call, say, seq
 
 PRICE = '[prices."scripted"]\ninput = 4.0\noutput = 20.0\n'
@@ -173,3 +174,10 @@ def test_a_command_stops_with_exit_code_3_and_goes_on_with_continue(
     before = len(server.requests)
     done = run_ga("-p", "go on", "--continue", "--max-cost", "0.05")
     assert done.returncode == 3 and len(server.requests) > before
+
+
+def test_a_call_that_fits_is_made_whatever_the_rounding() -> None:
+    for tokens in range(500, 700):
+        cap = TaskCap(0.1)
+        cap.settle(0.006, Usage())
+        assert Budget([cap]).before("m", (4.0, 20.0, 4.0, 4.0), tokens, None) == int(4700 - tokens / 5 - 1e-6)

@@ -45,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     mode.add_argument("--wait", type=float, metavar="SECONDS", help="with --task: stay open for reply.txt")
     mode.add_argument("--bg", action="store_true", help="with --task: detach, print the PID, wait 600 s for replies")
     mode.add_argument("--func", metavar="FILE", help="the request is in FILE; the answer goes to FILE.out.txt")
+    mode.add_argument("--inherit", action="store_true", help=argparse.SUPPRESS)  # see tools/subagents.py
     mode.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     mode.add_argument("--nobg", action="store_true", help=argparse.SUPPRESS)
     mode.add_argument("--reflect", metavar="SCRIPT", help="watcher mode (not in this version)")
@@ -118,7 +119,7 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
         raise UsageError("-p, --task, --func and --reflect exclude each other")
     if args.reflect:
         raise UsageError("--reflect is not in this version yet")
-    if (args.bg or args.wait or args.history or args.input is not None) and args.task is None:
+    if (args.bg or args.wait or args.history or args.inherit or args.input is not None) and args.task is None:
         raise UsageError("--input, --history, --wait and --bg go with --task")
     for name in ("max_turns", "max_cost", "max_time"):
         value = getattr(args, name)
@@ -152,7 +153,7 @@ def _options(args: argparse.Namespace, label: str) -> Options:
     from agentmain import Options
 
     folder = args.cwd or args.path
-    workspace = None
+    workspace, inherited = None, getattr(args, "inherited", {})
     if folder:
         try:
             workspace = Path(folder).expanduser().absolute()
@@ -168,10 +169,13 @@ def _options(args: argparse.Namespace, label: str) -> Options:
         max_time=args.max_time,
         user_tools=not (args.no_user_tools or args.func),
         label=label,
-        origin="chat" if is_chat(args) else "script",
+        origin="chat" if is_chat(args) else inherited.get("origin", "script"),
         sandbox=args.sandbox,
         net=args.net,
         allow=tuple(args.allow),
+        tainted=inherited.get("tainted", ""),
+        hosts=tuple(inherited.get("hosts", ())),
+        depth=inherited.get("depth", 0),
     )
 
 

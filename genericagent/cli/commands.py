@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -133,6 +134,22 @@ def resume(chat: Chat, args: str) -> None:
     about = chat.agent.resume(args)
     chat.forget()
     return chat.say("resumed", about=one_line(str(about), 200))
+
+
+@command(usage="QUESTION")
+def btw(chat: Chat, args: str) -> None:
+    """ask aside: the running task and the conversation don't learn of it"""
+    if not args:
+        return chat.error("btw_usage")
+
+    def ask() -> None:
+        try:
+            chat.say("btw", text=clean("".join(chat.agent.aside(args))).strip())
+        except GAError as error:
+            chat.error("plain", text=one_line(str(error), 500))
+
+    threading.Thread(target=ask, name="btw", daemon=True).start()
+    return None
 
 
 @command(usage="[keep|end n]")

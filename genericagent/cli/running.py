@@ -40,6 +40,7 @@ def outcome(end: dict[str, Any]) -> dict[str, Any]:
         "session": end["session"],
         "files_changed": end.get("files_changed", {}),
         "denied": end.get("denied", []),
+        "tainted": end.get("tainted", ""),
         "error": end["error"],
     }
 

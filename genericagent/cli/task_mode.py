@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -52,6 +53,9 @@ def _locked(folder: Path, name: str) -> FileLock:
 def _rounds(args: Namespace, folder: Path, make_agent: Callable[[], GenericAgent]) -> int:
     text = _request(args, folder)
     _clear(folder)
+    if args.inherit:
+        args.inherited = json.loads(sys.stdin.buffer.readline())
+        args.cwd = args.cwd or str(folder)
     try:
         agent = make_agent()
     except GAError as error:  # whoever waits for the files learns it from them
@@ -59,10 +63,12 @@ def _rounds(args: Namespace, folder: Path, make_agent: Callable[[], GenericAgent
         raise
     agent.task_dir = folder
     _seed(agent, args.history, folder)
+    if args.inherit:
+        threading.Thread(target=_until_alone, args=(agent,), daemon=True).start()
     code, number = 0, 0
     with working(agent):
         while True:
-            end = _round(agent, text, folder, number)
+            end = _round(agent, text, folder, number, "file" if number or args.inherit else "user")
             code = exit_code(end)
             reply = None if end["status"] == "interrupted" else _await_reply(folder, args.wait or 0)
             if reply is None:
@@ -141,7 +147,13 @@ def _seed(agent: GenericAgent, given: str | None, folder: Path) -> None:
     agent.seed_history(messages)
 
 
-def _round(agent: GenericAgent, text: str, folder: Path, number: int) -> dict[str, Any]:
+def _until_alone(agent: GenericAgent) -> None:
+    """Whoever started this holds the other end of stdin for as long as it wants the task, and lives."""
+    sys.stdin.buffer.read()
+    agent.close()
+
+
+def _round(agent: GenericAgent, text: str, folder: Path, number: int, source: str) -> dict[str, Any]:
     """One request and its output file; returns the last item."""
     stop_file = folder / "_stop"
 
@@ -152,8 +164,9 @@ def _round(agent: GenericAgent, text: str, folder: Path, number: int) -> dict[st
     name = f"output{number or ''}.txt"
     last: dict[str, Any] = {}
     with TextIOWrapper(atomic.open_own(folder / name), "utf-8", "replace", newline="\n") as out:
-        # a script can write reply.txt too: its text gives no orders to the program and makes no host known
-        for item in items(agent, text, look, "file" if number else "user"):
+        # a script can write reply.txt too, and a model the request of a sub-agent: such text gives no orders to the
+        # program and makes no host known
+        for item in items(agent, text, look, source):
             if item.get("next"):
                 out.write(item["next"])
                 out.flush()

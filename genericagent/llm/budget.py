@@ -55,7 +55,8 @@ class Budget:
         one = price[1] / 1e6
         wanted = max_tokens or CAPPED_OUTPUT
         tightest = min(self.caps, key=lambda cap: cap.left())
-        affordable = int((tightest.left() - into) / one) if one else wanted
+        # a hair less than all: its price, added up again, must not come out above what is left
+        affordable = int((tightest.left() - into) / one - 1e-6) if one else wanted
         if affordable < min(self.largest or FIRST_OUTPUT, wanted):
             raise BudgetError(tightest.reason())
         most = min(wanted, affordable)

@@ -54,7 +54,7 @@ def test_json_is_one_object_with_the_fields_of_result_json(play: Any) -> None:
     )
     end = json.loads(done.stdout)
     assert set(end) == {
-        "status", "result", "answer", "question", "turns", "usage", "cost", "session", "files_changed", "denied", "error",
+        "status", "result", "answer", "question", "turns", "usage", "cost", "session", "files_changed", "denied", "tainted", "error",
     }  # fmt: skip
     assert (end["status"], end["answer"], end["turns"]) == ("done", "fine", 2) and len(end["files_changed"]) == 1
 

@@ -1,0 +1,122 @@
+"""Sub-agents: scripted tasks (`--task`) in processes of their own that end with the one that started them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import paths
+from ..abort import Abort
+from ..errors import ToolError
+from ..prompts import say
+from ..store import atomic
+
+AT_ONCE, AT_MOST = 8, 32
+GRACE = 5.0  # seconds that a child has to end by itself
+TICK = 0.05
+TOLD = ("status", "answer", "error", "turns", "cost", "files_changed")  # of result.json
+
+
+@dataclass
+class Child:
+    name: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    def let_go(self) -> None:
+        """The end of its stdin: it stops its task and ends."""
+        with contextlib.suppress(OSError):  # it has gone already
+            if self.process.stdin:
+                self.process.stdin.close()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.name == "posix":
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
+        self.process.wait()
+
+
+def run_subagents(
+    prompts: Sequence[str],
+    command: Sequence[str],
+    inherited: Mapping[str, Any],
+    *,
+    stop: Abort,
+    id: str,
+    timeout: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Generator[str, None, list[dict[str, Any]]]:
+    """Run one task for each prompt, eight at a time; yields a line when one begins or ends, returns what result.json says.
+
+    `command`: the program with the options that all have; `inherited` goes to each on stdin (cli/task_mode.py reads it);
+    `timeout`: seconds for all together. A stop ends them all, and so does the end of this process. Raises ToolError.
+    """
+    if not 0 < len(prompts) <= AT_MOST or not all(isinstance(p, str) and p.strip() for p in prompts):
+        raise ToolError(say("subagent_prompts", most=AT_MOST))
+    waiting = [(f"sub-{id}-{n}", prompt) for n, prompt in enumerate(prompts, 1)]
+    names, running, end = [name for name, _ in waiting], list[Child](), clock() + timeout
+    try:
+        while (waiting or running) and not stop.is_set() and clock() < end:
+            while waiting and len(running) < AT_ONCE:
+                running.append(_started(*waiting.pop(0), command, inherited))
+                yield f"{running[-1].name}: {say('subagent_begun')}\n"
+            for child in [c for c in running if c.process.poll() is not None]:
+                running.remove(child)
+                child.let_go()
+                yield f"{child.name}: {_result(child.folder)['status']}\n"
+            if running:
+                stop.wait(TICK)
+    finally:
+        _end(running)
+    return [{"name": name, **_result(paths.task_dir(name))} for name in names]
+
+
+def _started(name: str, prompt: str, command: Sequence[str], inherited: Mapping[str, Any]) -> Child:
+    folder = paths.task_dir(name)
+    folder.mkdir(mode=0o700, parents=True)
+    atomic.write_own(folder / "input.txt", prompt)
+    with atomic.open_own(folder / "stderr.log") as log:
+        process = subprocess.Popen(
+            [*command, "--task", name, "--inherit"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=os.name == "posix",  # a Ctrl-C at the terminal is the parent's to pass on
+        )
+    assert process.stdin
+    with contextlib.suppress(BrokenPipeError):  # it ended at once; its result says why
+        process.stdin.write(json.dumps(inherited).encode() + b"\n")
+        process.stdin.flush()
+    return Child(name, folder, process)
+
+
+def _end(children: Sequence[Child]) -> None:
+    for child in children:
+        child.let_go()
+    end = time.monotonic() + GRACE
+    for child in children:
+        try:
+            child.process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    """What of result.json the model is told; why there is none, where there is none."""
+    try:
+        found = json.loads(atomic.read_own(folder / "result.json"))
+        return {**{key: found[key] for key in TOLD if found.get(key)}, "status": found["status"], "full": found}
+    except (OSError, ValueError, KeyError, TypeError):
+        log = folder / "stderr.log"
+        said = log.read_text("utf-8", "replace").strip()[-500:] if log.is_file() else ""
+        return {"status": "failed", "error": said or say("subagent_lost")}
