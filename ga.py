@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from genericagent.display import untagged
 from genericagent.errors import ToolError
 from genericagent.llm.history import one_line, summary_of
 from genericagent.memory import insight as get_global_memory
+from genericagent.memory.evidence import COUNTED, Evidence
 from genericagent.prompts import say
 from genericagent.safety.asking import NO
 from genericagent.safety.confine import Confinement
@@ -42,6 +43,7 @@ Outcome = Generator[str, None, StepOutcome]
 MAX_BAD_REPLIES = 3  # empty or cut ones in a row
 MAX_BAD_PATCHES = 3  # failed ones in a row on one file, before a stronger hint
 PLAN_TURNS = 80
+LONG_TASK = 15  # turns after which a task that ends is asked whether it taught something lasting
 LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
 CODE_LIMIT, READ_LIMIT = 10_000, 20_000  # characters
@@ -84,6 +86,8 @@ class GenericAgentHandler(BaseHandler):
         self._failed_patches: dict[Path, int] = {}  # in a row, by file
         self._ruling = Ruling("allow")  # on the call that runs
         self._within: Confinement | None = None  # what holds the file tools of that call
+        self.answer: str | None = None  # of a task that is done but for what it may store
+        self._distilled = False
         self._parameters = {t["function"]["name"]: t["function"]["parameters"] for t in load_tool_schema()}
 
     @property
@@ -112,7 +116,9 @@ class GenericAgentHandler(BaseHandler):
             if refusal := self._refusal(tool_name, index):
                 return refusal
             self._within = self.guard.confinement(self._ruling)
-        return (yield from super().dispatch(tool_name, args, response, index, tool_num))
+        outcome = yield from super().dispatch(tool_name, args, response, index, tool_num)
+        self._witness(tool_name, args, outcome.data)
+        return outcome
 
     def _complete(self, tool: str, args: dict[str, Any], response: Any) -> None:
         """What the reply carries beside the call belongs to it: what is asked about is what will run."""
@@ -234,7 +240,9 @@ class GenericAgentHandler(BaseHandler):
         path, within = self._path(args["path"]), self._within
         try:
             content = files.expand_file_refs(content, self.cwd, within=within)
-            data = files.file_write(path, content, args.get("mode") or "overwrite", within=within)
+            data = self._guarded(
+                path, partial(files.file_write, path, content, args.get("mode") or "overwrite"), whole=True
+            )
         except ToolError as error:
             return self._refused(args, str(error))
         for taken in map(Path, self.guard.references(args, self.cwd)):
@@ -248,7 +256,7 @@ class GenericAgentHandler(BaseHandler):
             return self._refused(args, say("holds_mask"))
         path = self._path(args["path"])
         try:
-            data = file_patch(path, args["old_content"], args["new_content"], within=self._within)
+            data = self._guarded(path, partial(file_patch, path, args["old_content"], args["new_content"]))
         except ToolError as error:
             failures = self._failed_patches[path] = self._failed_patches.get(path, 0) + 1
             hint = say("patch_again", count=failures) if failures >= MAX_BAD_PATCHES else ""
@@ -276,6 +284,7 @@ class GenericAgentHandler(BaseHandler):
         return StepOutcome({"status": "success", "msg": say("checkpoint_saved")}, self._next(args["_index"]))
 
     def do_start_long_term_update(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        self._distilled = True
         folder = paths.memory()
         texts = [f"## {name}\n{_text_of(folder / name)}" for name in (memory.L0, memory.L1, memory.L2)]
         todo = say("long_term", l1=folder / memory.L1, l2=folder / memory.L2)
@@ -303,7 +312,15 @@ class GenericAgentHandler(BaseHandler):
         gate = self._plan_gate(content)
         if gate:
             return StepOutcome({}, gate + self._next(0))
+        if self.answer is not None:  # what is said after the evaluation is not for the user
+            return StepOutcome(self.answer, None)
+        if self.current_turn >= LONG_TASK and not self._distilled and self._may_distil():
+            self.answer = content
+            self._done_hooks.append(say("evaluate", turns=self.current_turn))
         return StepOutcome(content, None)
+
+    def _may_distil(self) -> bool:
+        return bool(getattr(getattr(self.parent, "options", None), "user_tools", True))
 
     # modes, reached through code_run's inline_eval
 
@@ -403,6 +420,7 @@ class GenericAgentHandler(BaseHandler):
         if parent is None:
             return []
         wishes, notes = [parent.intervene], [parent.extrakeyinfo]
+        self.evidence.user_said(parent.intervene or "")
         parent.intervene = parent.extrakeyinfo = None
         if parent.task_dir:
             wishes.append(consume_file(parent.task_dir, "_intervene"))
@@ -437,6 +455,34 @@ class GenericAgentHandler(BaseHandler):
         if self.guard.outside(source) and hasattr(self.parent, "tainted"):
             self.parent.tainted(source)
         return fence(data, source, self.boundary()) if isinstance(data, str) else data
+
+    # memory
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        return cast(Evidence, self.parent.evidence) if hasattr(self.parent, "evidence") else Evidence()
+
+    def _guarded(self, path: Path, write: Callable[..., dict[str, Any]], whole: bool = False) -> dict[str, Any]:
+        """Run a file tool; what it writes into the memory goes through the memory's writer."""
+        target = Path(real(path, self.cwd))
+        if self.guard.zones.of(target) != "memory":
+            return write(within=self._within)
+        from genericagent.memory import writer
+
+        within = self._within or Confinement(self.guard.zones)
+        session = getattr(self.parent, "session_id", "")
+        about = writer.About(session, self.current_turn, self.guard.tainted, self.evidence, self.redact)
+        return writer.write(target, about, partial(write, within=within), whole=whole)
+
+    def _witness(self, tool: str, args: Mapping[str, Any], data: Any) -> None:
+        """Remember a call as evidence if it succeeded and has nothing to do with memory."""
+        if tool not in COUNTED or (isinstance(data, dict) and data.get("status", "success") != "success"):
+            return
+        what = str(args.get("script") or args.get("path") or args.get("switch_tab_id") or "")
+        if isinstance(data, dict) and "value" in data and "subagent" not in what:
+            return  # a handler's method or a literal: nothing was looked at
+        if not self.guard.about_memory(tool, args, self.cwd):
+            self.evidence.saw(tool, self.current_turn, what, str(self._content(data)))
 
     # small things
 
