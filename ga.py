@@ -345,6 +345,19 @@ class GenericAgentHandler(BaseHandler):
             return say("plan_unverified", plan=plan)
         return None
 
+    def enter_project_mode(self, name: str | None) -> str:
+        """Keep a project's own notes at hand until the task ends: each prompt names their file. None leaves the mode."""
+        if name is None:
+            self.working.pop("project", None)
+            return say("project_left")
+        if not re.fullmatch(r"[^\s./\\:\x00-\x1f][^/\\:\x00-\x1f]{0,99}", name):
+            raise ToolError(f"{name!r} is no name of a project: one folder name, not beginning with a dot")
+        notes = paths.temp() / "projects" / name / "project_memory.md"
+        notes.parent.mkdir(parents=True, exist_ok=True)
+        notes.touch()
+        self.working["project"] = str(notes)
+        return say("project_line", path=notes, lines=len(_text_of(notes).splitlines()))
+
     def _inline(self, script: str) -> tuple[bool, Any]:
         """(True, value) for a literal or one call of a listed handler method with literal arguments; else (False, None)."""
         try:
@@ -377,6 +390,8 @@ class GenericAgentHandler(BaseHandler):
         if older:
             lines = [say("folded", count=older), *lines]
         parts = ["<history>", *map(_inside, lines), "</history>", say("turn_line", turn=self.current_turn + 1)]
+        if project := self.working.get("project"):
+            parts.append(say("project_line", path=project, lines=len(_text_of(Path(project)).splitlines())))
         notes = _inside(self.working.get("key_info") or "")
         if notes:
             age = self.working.get("key_info_age")
