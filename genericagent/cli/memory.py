@@ -54,10 +54,10 @@ def _log(most: int) -> str:
     lines = []
     for number, entry in list(entries().items())[-most:]:
         counts = "/".join(f"{sign}{len(changed_lines(entry['diff'], sign))}" for sign in "+-")
-        head = (
-            f"{number:>4}  {str(entry.get('time'))[:16].replace('T', ' ')}  {entry['by']:<7}  {entry['file']}  {counts}"
+        when, by, file, why = (
+            one_line(str(t), 100) for t in (entry.get("time"), entry["by"], entry["file"], _why(entry))
         )
-        lines.append(one_line(f"{head}  {_why(entry)}", 200))
+        lines.append(f"{number:>4}  {when[:16].replace('T', ' ')}  {by:<7}  {file}  {counts}  {why}")
     return "\n".join(lines) or say("memory_no_log")
 
 

@@ -31,27 +31,29 @@ def run_import(argv: Sequence[str]) -> int:
     if paths.home() in (source.resolve(), *source.resolve().parents):
         raise UsageError(f"{source} lies in {paths.home()} itself")
     paths.ensure_home()
-    told = [line for name in KEYS if (line := _copy(source / name, paths.home() / name))]
+    told = [_copy(source / name, paths.home() / name) for name in KEYS]
     with Records(redactor().json) as records:
-        for name in _files(memory):
-            told.append(_take(records, memory / name, name))
-    left = [line for line in told if line != TAKEN]
+        told += [_take(records, memory / name, name) for name in _files(memory)]
+    left = [line for line in told if line not in (TAKEN, "")]
     sys.stdout.writelines(f"{one_line(line, 400)}\n" for line in left)
-    sys.stdout.write(f"{len(told) - len(left)} files taken over, {len(left)} told of above\n")
+    sys.stdout.write(f"{told.count(TAKEN)} files taken over{', see above for the others' if left else ''}\n")
     return int(bool(left))
 
 
 def _take(records: Records, old: Path, name: str) -> str:
     """One file of the memory; what is to be said of it."""
     new = records.folder / name
-    text = text_of(old.read_bytes()) if old.stat().st_size <= KEPT and not old.is_symlink() else None
+    text = None if old.is_symlink() or old.stat().st_size > KEPT else text_of(old.read_bytes())
     if text is None or name.startswith(L4) or os.path.lexists(new):
         said = _copy(old, new)
         records.learn(name)
-        return said or TAKEN
+        return said
     records.put(name, text, evidence=[{"import": str(old)}], by="import")
-    found = key_in(text)
-    return f"{new}: taken over, but it holds what looks like a key ({found}); the agent reads it" if found else TAKEN
+    if found := key_in(text):
+        sys.stdout.write(
+            f"{one_line(str(new), 300)}: holds what looks like a key ({found}); what the agent reads goes to the model\n"
+        )
+    return TAKEN
 
 
 def _copy(old: Path, new: Path) -> str:
