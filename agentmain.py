@@ -532,7 +532,7 @@ class GenericAgent:
         self._record({"type": "task", "event": "start", "source": task.source})
         handler._add_line(user_line(task.query))
         loop = agent_runner_loop(
-            self.client, get_system_prompt(self.workspace, self.guard.containment.sandbox), self._request(task, handler), handler, self._tools(),
+            self.client, self.redact(get_system_prompt(self.workspace, self.guard.containment.sandbox)), self._request(task, handler), handler, self._tools(),
             max_turns=self.options.max_turns or self.config.limits.max_turns, verbose=self.verbose, yield_info=True,
         )  # fmt: skip
         with self._time_limit():

@@ -320,7 +320,7 @@ class GenericAgentHandler(BaseHandler):
         return StepOutcome(content, None)
 
     def _may_distil(self) -> bool:
-        return bool(getattr(getattr(self.parent, "options", None), "user_tools", True))
+        return bool(getattr(getattr(self.parent, "options", None), "user_tools", False))
 
     # modes, reached through code_run's inline_eval
 
@@ -426,7 +426,7 @@ class GenericAgentHandler(BaseHandler):
         elif turn % 7 == 0:
             out.append(say("milestone_retry", turn=turn))
         if turn % 10 == 0:
-            out.append(say("memory_again", insight=get_global_memory()))
+            out.append(say("memory_again", insight=self.redact(get_global_memory())))
         return out
 
     def _steering(self) -> list[str]:

@@ -44,7 +44,7 @@ def files(folder: Path) -> Iterator[str]:
         folders[:] = sorted(f for f in folders if f not in NOT_OURS and not f.startswith("."))
         for name in sorted(names):
             path = Path(top, name)
-            if not name.startswith(".") and stat.S_ISREG(path.lstat().st_mode):
+            if not name.startswith(".") and path.is_file() and not path.is_symlink():
                 yield path.relative_to(folder).as_posix()
 
 
@@ -243,6 +243,8 @@ class Records:
             return path.read_bytes() if info.st_size <= HASHED else f"\0{info.st_size} {info.st_mtime_ns}".encode()
         except FileNotFoundError:
             return None
+        except PermissionError:
+            return b"\0unreadable"
         except OSError as error:
             raise ToolError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -20,7 +20,7 @@ _VENDORS = re.compile(
     r"|hooks\.slack\.com/services/\w+/\w+/\w+|://[^\s/:@]+:[^\s/:@<{$*]{3,}@"
 )  # fmt: skip
 _ASSIGNED = re.compile(
-    r"(?P<name>(?<![a-z])(?:[\w-]*[_ -])?(?:pass(?:word|wd|phrase|code)|pwd|secret|token|credentials?|api[_ -]?key|(?:access|private|secret|"
+    r"(?P<name>(?<![a-z])(?:[\w-]{0,30}[_ -])?(?:pass(?:word|wd|phrase|code)|pwd|secret|token|credentials?|api[_ -]?key|(?:access|private|secret|"
     r"auth|encryption|signing)[_ -]?key|key|bearer|authorization)s?(?![a-z])|密码|口令|密钥|令牌)"
     r"[\"'`*]{0,3}\s{0,3}(?P<how>(?:[:=：]{1,2}|=>|\bis\b|为|是)\s{0,3}(?:bearer |basic )?|\s)[\"'`]?(?P<value>[!#-&(-+\--:<-_a-~]{6,})",
     re.I,

@@ -106,6 +106,17 @@ def test_notes_of_a_stopped_task_are_in_no_memory_and_in_no_later_prompt(start: 
     assert "send the letter to P" in session, "archived, not lost"
 
 
+def test_a_key_in_the_index_does_not_reach_the_model(start: Start) -> None:  # C130
+    agent, server = start([*[call("code_run", type="bash", script="true")] * 10, say("ok")])
+    memory.ensure_seeds()
+    with (paths.memory() / memory.L1).open("a") as file:
+        file.write("by hand: key-for-test\n")
+    do(agent, "hi")
+    assert "by hand: [a key]" in sent(server, 0, "system") and "key-for-test" not in json.dumps(
+        [r.body for r in server.requests]
+    )
+
+
 # the evaluation
 
 
