@@ -51,15 +51,17 @@ def tokens() -> list[Row]:
         "tools": json.dumps(body["tools"], ensure_ascii=False),
         "user": "\n".join(_texts(m["content"]) for m in body["messages"]),
         "body": json.dumps(body, ensure_ascii=False),
+        "memory": _texts(body.get("system")).partition("# Memory")[2],
     }
     command = [sys.executable, "-c", _COUNT]
     counted = subprocess.run(command, input=json.dumps(texts), text=True, capture_output=True, check=True)
     parts: dict[str, int] = json.loads(counted.stdout)
-    whole = parts.pop("body")
+    whole, memory = parts.pop("body"), parts.pop("memory")
     how = ", ".join(f"{k} {v}" for k, v in parts.items())
     note = f"system text + json.dumps(tools) + user text: {how}; the whole body as JSON is {whole}"
     figure = f"first request, {len(body['tools'])} tools, no history"
-    return [Row(figure, sum(parts.values()), "tokens", 1800, note)]
+    layers = Row("of it memory: what lies where, and the shipped index", memory, "tokens", 600)
+    return [Row(figure, sum(parts.values()), "tokens", 1800, note), layers]
 
 
 def _texts(content: Any) -> str:
