@@ -103,6 +103,19 @@ class TMWebDriver:
         there = self._browsers()
         return [tab for browser in there for tab in self._tabs(browser, there)]
 
+    def look(self, session_id: str | None = None) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+        """(the tab that a call with this `session_id` would go to now, all tabs). None: there is none, one would be made.
+        Raises ToolError when that tab is gone."""
+        tabs, wanted = self.get_all_sessions(), session_id or self.session
+        if wanted is None:
+            return max(tabs, key=lambda tab: (tab["active"], tab["used"]), default=None), tabs
+        found = [tab for tab in tabs if wanted in (tab["id"], tab["id"].rpartition(":")[2])]
+        if len(found) == 1:
+            return found[0], tabs
+        if wanted == self.session:
+            self.session = None
+        raise ToolError(f"tab {wanted} is closed or not shared with the agent; {_listed(tabs)}")
+
     def set_session(self, url_pattern: str) -> str | None:
         """Make the tab whose URL contains `url_pattern` the current one (the one used last, of several): its id, or None."""
         found = [tab for tab in self.get_all_sessions() if url_pattern.lower() in tab["url"].lower()]
@@ -215,13 +228,15 @@ class TMWebDriver:
             self.session = wanted
         browser, _, tab = str(wanted).rpartition(":")
         if not tab.isascii() or not tab.isdigit():
-            raise ToolError(f"there is no tab {wanted}: {self._listed()}")
+            raise ToolError(f"there is no tab {wanted}: {_listed(self.get_all_sessions())}")
         if not browser and len(there) == 1:
             browser = there[0]
         elif not browser:
             owners = [t["browser"] for t in self.get_all_sessions() if t["id"].endswith(f":{tab}")]
             if len(owners) != 1:
-                raise ToolError(f"tab {tab} is in {len(owners)} of the connected browsers: {self._listed()}")
+                raise ToolError(
+                    f"tab {tab} is in {len(owners)} of the connected browsers: {_listed(self.get_all_sessions())}"
+                )
             browser = owners[0]
         return browser, int(tab)
 
@@ -232,7 +247,7 @@ class TMWebDriver:
         if answer.get("error") in ("gone", "not_shared"):
             if session_id in (None, self.session):
                 self.session = None
-            raise ToolError(f"{answer['message']}; {self._listed()}")
+            raise ToolError(f"{answer['message']}; {_listed(self.get_all_sessions())}")
         result = self._told(answer, browser, there)
         if session_id is None and "tab" in result:
             self.session = str(result["tab"])  # another where the browser has put it to sleep meanwhile
@@ -267,13 +282,6 @@ class TMWebDriver:
         if kind not in OUTCOMES:
             raise ToolError(message)
         return {"error": message, "kind": kind, **result}
-
-    def _listed(self) -> str:
-        tabs = self.get_all_sessions()
-        if not tabs:
-            return "no tab is open"
-        more = f" and {len(tabs) - SHOWN} more" if len(tabs) > SHOWN else ""
-        return "open tabs: " + ", ".join(f"{tab['id']} {tab['url'][:80]}" for tab in tabs[:SHOWN]) + more
 
     # commands
 
@@ -338,6 +346,13 @@ class TMWebDriver:
                 why = f"step {number} failed, {len(steps) - number - 1} were not done: {results[-1]['error']}"
                 return {"value": results, "type": "array", "error": why, "kind": "batch"}
         return {"value": results, "type": "array"}
+
+
+def _listed(tabs: list[dict[str, Any]]) -> str:
+    if not tabs:
+        return "no tab is open"
+    more = f" and {len(tabs) - SHOWN} more" if len(tabs) > SHOWN else ""
+    return "open tabs: " + ", ".join(f"{tab['id']} {tab['url'][:80]}" for tab in tabs[:SHOWN]) + more
 
 
 def _name(tab: Any, browser: str, there: list[str]) -> str:

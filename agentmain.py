@@ -32,6 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ from genericagent import memory, paths
 from genericagent.abort import Abort
 from genericagent.config import check_numbers, known_keys, typed
 from genericagent.display import Masked, untagged
-from genericagent.errors import ConfigError, GAError, SessionError
+from genericagent.errors import ConfigError, GAError, SessionError, ToolError
 from genericagent.llm import blocks, usage
 from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap
 from genericagent.llm.history import user_line
@@ -62,6 +63,7 @@ from plugins import hooks
 
 if TYPE_CHECKING:
     from genericagent.safety.sandbox import Sandbox
+    from TMWebDriver import TMWebDriver
 
 # result of the loop → (status, exit code); EXITED with a question is ("needs_input", 4)
 RESULTS = {
@@ -195,6 +197,23 @@ class GenericAgent:
         """Text from outside has come into the conversation; that is remembered with it."""
         self._record({"type": "taint", "source": source})
 
+    @cached_property
+    def browser(self) -> TMWebDriver:
+        """The way to the user's browser, opened when it is first needed."""
+        if not paths.pairing().exists():
+            raise ToolError(say("browser_missing"))
+        from TMWebDriver import TMWebDriver
+
+        return TMWebDriver(stop=self.stop)
+
+    def _pairing(self) -> set[str]:
+        """The secret between the browser and us, where there is one."""
+        if not paths.pairing().exists():
+            return set()
+        from genericagent.safety.listener import read_token
+
+        return {read_token(paths.pairing())} - {""}
+
     # models
 
     @property
@@ -250,7 +269,7 @@ class GenericAgent:
         """Masks every key known so far, also one that a reload of the configuration took away."""
         masks = (self.config, known_keys())
         if masks != self._masks:
-            self._known |= self.config.hidden()
+            self._known |= self.config.hidden() | self._pairing()
             self._masks, self._redactor = masks, Redactor(self._known)
         return self._redactor
 
@@ -426,8 +445,10 @@ class GenericAgent:
         self._tasks.put(None)
 
     def release(self) -> None:
-        """Let go of the session file, once nothing runs any more."""
+        """Let go of the session file and the browser, once nothing runs any more."""
         self._close_journal()
+        if (driver := self.__dict__.pop("browser", None)) is not None:
+            driver.close()
 
     def run_task(self, task: Task) -> None:
         """Run one task here; its queue gets everything, also an error."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import json
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, cast
@@ -15,14 +17,15 @@ from agent_loop import BaseHandler, LoopExit, StepOutcome, as_content
 from genericagent import display, memory, paths, tags
 from genericagent.abort import Abort
 from genericagent.display import untagged
-from genericagent.errors import ToolError
+from genericagent.errors import Aborted, ConfigError, ToolError
+from genericagent.llm import blocks
 from genericagent.llm.history import one_line, summary_of
 from genericagent.memory import insight as get_global_memory
 from genericagent.memory.evidence import COUNTED, Evidence
 from genericagent.prompts import say
 from genericagent.safety.asking import NO
 from genericagent.safety.confine import Confinement
-from genericagent.safety.guard import Containment, Guard, Ruling, real
+from genericagent.safety.guard import WEB, Containment, Guard, Ruling, real
 from genericagent.safety.redact import MARK as MASK
 from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
@@ -46,15 +49,13 @@ PLAN_TURNS = 80
 LONG_TASK = 15  # turns after which a task that ends is asked whether it taught something lasting
 LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
-CODE_LIMIT, READ_LIMIT = 10_000, 20_000  # characters
+CODE_LIMIT, READ_LIMIT, PAGE_LIMIT, PAGE_TEXT_LIMIT, WEB_LIMIT = 10_000, 20_000, 35_000, 10_000, 8_000  # characters
 INLINE_METHODS = ("enter_plan_mode", "enter_project_mode", "subagent")
 
 
 @cache
 def load_tool_schema() -> list[dict[str, Any]]:
     """The nine tools in OpenAI function format. Shared: don't change it."""
-    import json
-
     schema: list[dict[str, Any]] = json.loads(paths.shipped("assets", "tools_schema.json").read_text("utf-8"))
     return schema
 
@@ -111,7 +112,10 @@ class GenericAgentHandler(BaseHandler):
                 return StepOutcome({"status": "error", "msg": f"{tool_name}: {error}"}, self._next(index))
         if tool_name not in ("no_tool", "bad_json"):
             self._bad_replies = 0
-            self._complete(tool_name, args, response)
+            try:
+                self._complete(tool_name, args, response)
+            except (ToolError, ConfigError) as error:
+                return StepOutcome({"status": "error", "msg": str(error)}, self._next(index))
             self._ruling = self.guard.rule(tool_name, args, self.cwd)
             if refusal := self._refusal(tool_name, index):
                 return refusal
@@ -126,6 +130,30 @@ class GenericAgentHandler(BaseHandler):
             args["script"] = last_code_block(response.content, _block_names(args.get("type") or "python"))
         if tool == "file_write" and args.get("content") is None:
             args["content"] = extract_content(response.content)
+        if tool in WEB:
+            self._complete_web(tool, args)
+
+    def _complete_web(self, tool: str, args: dict[str, Any]) -> None:
+        """The script of a .js file, the command that a script is, and the tab that the call would work in. Raises ToolError."""
+        from genericagent.browser.wire import command_of
+
+        if tool == "web_execute_js":
+            args["script"] = self._script_of(args["script"])
+            args["_command"] = command_of(args["script"])
+        wish = args.get("switch_tab_id")
+        with self._stoppable():
+            args["_tab"], args["_tabs"] = self.browser.look(None if wish is None else str(wish))
+        command = args.get("_command") or {}
+        if command.get("cmd") == "jump" and wish is None and self.browser.session is None:
+            args["_tab"] = None  # the page that the user looks at stays
+
+    def _script_of(self, given: str) -> str:
+        """The text of a .js file that is named, else the script as it is."""
+        name = given.strip()
+        if not name.endswith(".js") or len(name) > 1000 or "\n" in name or not self._path(name).is_file():
+            return given
+        within = Confinement(self.guard.zones, ()) if self.guard.confined else None
+        return files.load(self._path(name), within).text
 
     def _refusal(self, tool: str, index: int) -> StepOutcome | None:
         """None when the call may run; else what the model, or whoever started the script, is told."""
@@ -157,10 +185,12 @@ class GenericAgentHandler(BaseHandler):
         return self.redact(content)
 
     def _content(self, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("stdout"), str):
-            # a script's output as it is, behind the facts: escaped into JSON it costs a tenth more and reads worse
-            facts = {k: v for k, v in data.items() if k != "stdout"}
-            return f"{as_content(facts)}\n{data['stdout']}"
+        for key in ("stdout", "page") if isinstance(data, dict) else ():
+            if isinstance(data.get(key), str):
+                # long text as it is, behind the facts: escaped into JSON it costs a tenth more and reads worse
+                facts = {k: v for k, v in data.items() if k not in (key, "images")}
+                text = f"{as_content(facts)}\n{data[key]}".rstrip("\n")
+                return [blocks.text(text), *data["images"]] if data.get("images") else text
         return as_content(data)
 
     def show_reply(self, chat: Generator[str, None, Any], verbose: bool) -> Generator[str, None, Any]:
@@ -266,10 +296,87 @@ class GenericAgentHandler(BaseHandler):
         return StepOutcome(data, self._next(args["_index"]))
 
     def do_web_scan(self, args: dict[str, Any], response: Any) -> StepOutcome:
-        return self._refused(args, say("browser_missing"))
+        import simphtml
+        from genericagent.tools import web
+
+        tab, text_only = args["_tab"], bool(args.get("text_only"))
+        current = str(tab["id"]) if tab else None
+        try:
+            with self._stoppable():
+                if args.get("tabs_only") or current is None:
+                    tabs = web.tab_lines(args["_tabs"], current) or say("web_no_tab")
+                    return StepOutcome(self.fence(tabs, say("source_tabs")), self._next(args["_index"]))
+                limit = self._limit(PAGE_TEXT_LIMIT if text_only else PAGE_LIMIT, args)
+                page = simphtml.get_html(self.browser, text_only, limit, args.get("start", 0), current)
+                tabs = web.tab_lines(self.browser.get_all_sessions(), current, web.TABS_SHOWN)
+        except ToolError as error:
+            return self._refused(args, str(error))
+        self.browser.session = current
+        self.guard.worked_in(current, self._ruling, [tab["url"]])
+        return StepOutcome(self.outside(f"{tabs}\n\n{page}", tab["url"]), self._next(args["_index"]))
 
     def do_web_execute_js(self, args: dict[str, Any], response: Any) -> StepOutcome:
-        return self._refused(args, say("browser_missing"))
+        import simphtml
+        from genericagent.tools import web
+
+        tab, since = args["_tab"], self.guard.clock()
+        current = str(tab["id"]) if tab else None
+        try:
+            with self._stoppable():
+                told = web.run(
+                    self.browser, cast(web.Page, simphtml), args["script"], current, not args.get("no_monitor")
+                )
+            if current and not args["_command"]:
+                self.browser.session = current
+            self.guard.worked_in(
+                str(told.facts.get("tab") or current), self._ruling, [*([tab["url"]] if tab else []), *told.urls]
+            )
+            saved = self._save_value(told, args) if args.get("save_to_file") else {}
+            shown = [] if saved else [images.data_block("screenshot", d, self._takes_images()) for d, _ in told.images]
+        except ToolError as error:
+            return self._refused(args, str(error))
+        self.guard.fetched.append((since, self.guard.clock()))
+        said = told.said(self._limit(WEB_LIMIT, args))
+        data = {**told.facts, **saved, "page": "", "images": shown}
+        source = told.urls[0] if told.urls else tab["url"] if tab else "about:blank"
+        if said or shown or saved:
+            data["page"] = self.outside(said, source)
+        return StepOutcome(data, self._next(args["_index"]))
+
+    def _save_value(self, told: Any, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Write what a script gave, or the picture, into the wished file instead of the context. Raises ToolError."""
+        path, within = self._path(args["save_to_file"]), self._within
+        if told.images and told.value is None:
+            data = told.images[0][0]
+            if self.guard.zones.of(Path(real(path, self.cwd))) == "memory":
+                raise ToolError(say("memory_text_only", file=path))
+            files.save_bytes(path, data, within=within)
+            size = f"{len(data)} bytes"
+        else:
+            value = told.value if told.shown else told.facts.get("value")
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+            self._guarded(path, partial(files.file_write, path, text), whole=True)
+            size, told.shown = f"{len(text)} characters", ""
+        self._changed(path, "written")
+        return {"saved": f"{path}, {size}"}
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """A wait for the browser that the user's stop ends."""
+        try:
+            yield
+        except Aborted:
+            self.check()
+            raise
+
+    @cached_property
+    def browser(self) -> Any:
+        """The driver of the agent; of this handler alone where it has no agent."""
+        if hasattr(self.parent, "browser"):
+            return self.parent.browser
+        from TMWebDriver import TMWebDriver
+
+        return TMWebDriver(stop=self.stop)
 
     def do_ask_user(self, args: dict[str, Any], response: Any) -> StepOutcome:
         question = {"question": args["question"], "candidates": args.get("candidates") or []}
@@ -465,11 +572,14 @@ class GenericAgentHandler(BaseHandler):
 
     def outside(self, data: Any, source: str) -> Any:
         """Text from somebody else: marked as data, and the conversation is tainted from here on."""
-        from genericagent.safety.fence import fence
-
         if self.guard.outside(source) and hasattr(self.parent, "tainted"):
             self.parent.tainted(source)
-        return fence(data, source, self.boundary()) if isinstance(data, str) else data
+        return self.fence(data, source) if isinstance(data, str) else data
+
+    def fence(self, text: str, source: str) -> str:
+        from genericagent.safety.fence import fence
+
+        return fence(text, source, self.boundary())
 
     # memory
 
@@ -493,8 +603,8 @@ class GenericAgentHandler(BaseHandler):
         """Remember a call as evidence if it succeeded and has nothing to do with memory."""
         if tool not in COUNTED or (isinstance(data, dict) and data.get("status", "success") != "success"):
             return
-        what = str(args.get("script") or args.get("path") or args.get("switch_tab_id") or "")
-        if isinstance(data, dict) and "value" in data and "subagent" not in what:
+        what = str(args.get("script") or args.get("path") or (args.get("_tab") or {}).get("url") or "")
+        if tool == "code_run" and isinstance(data, dict) and "value" in data and "subagent" not in what:
             return  # a handler's method or a literal: nothing was looked at
         if not self.guard.about_memory(tool, args, self.cwd):
             self.evidence.saw(tool, self.current_turn, what, str(self._content(data)))

@@ -98,6 +98,11 @@ def sessions() -> Path:
     return home() / "sessions"
 
 
+def pairing() -> Path:
+    """The secret that the browser's extension and we prove to each other."""
+    return home() / "browser" / "secret"
+
+
 def logs() -> Path:
     return home() / "logs"
 

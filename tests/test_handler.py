@@ -182,12 +182,6 @@ def test_a_question_stops_with_the_interrupt_record(handler: GenericAgentHandler
     }
 
 
-@pytest.mark.parametrize("tool", ["web_scan", "web_execute_js"])
-def test_web_tools_say_that_the_bridge_is_not_there_yet(handler: GenericAgentHandler, tool: str) -> None:
-    outcome = do(handler, tool, **({"script": "1"} if tool == "web_execute_js" else {}))
-    assert outcome.data["status"] == "error" and "not available yet" in outcome.data["msg"]
-
-
 def test_the_notepad_is_shown_in_every_following_prompt(handler: GenericAgentHandler) -> None:
     outcome = do(handler, "update_working_checkpoint", key_info="port is 8080")
     assert "port is 8080" in str(outcome.next_prompt)

@@ -7,6 +7,7 @@
 //   <a 31 =12>label                       the same target as link 12;  <a 40-45 =2-7>  links 2 to 7 once more
 //   <button 8 disabled>, <input 5 name=q value=…>, <select 6 …><option selected>…, <div 9 role=tab selected>
 //   <p 57 +312>First words…               312 more characters are in el(57).innerText
+//   〃 First words…                        a line that was there before
 //   <frame 20 host/path>                  what follows up to </frame> is in a frame
 //   ~ = https://…                         ~ stands for this origin in targets
 //
@@ -557,8 +558,11 @@ const render = (level, apart) => {
   lines.forEach((s, i) => {
     const menu = MENU.test(s);
     if (level.fold) {
-      if (heads.has(s) || s.length > 40 && !s.includes('<') && met.has(s) || pictured(s, i)) { place.push(out.length); return; }
-      met.add(s);
+      if (heads.has(s) || pictured(s, i)) { place.push(out.length); return; }
+      if (s.length > 40 && !s.includes('<')) {
+        if (met.has(s)) s = `〃 ${clip(s, 20)}`;
+        else met.add(s);
+      }
       if ((fold[i] || LEGAL.test(s)) && !menu && words(s).length >= PROSE && !s.includes('<pre>') && !/^<h\d/.test(s)) s = folded(s, owners[i]);
     }
     s = linked(s, menu, level, seen);

@@ -93,15 +93,15 @@ def _doors(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _bridge() -> str:
-    """Where the bridge to the browser listens. The tools don't use it in this version."""
+    """Where the bridge to the browser listens while a task uses it."""
     from ..browser.server import ports
 
-    paired = (paths.home() / "browser" / "secret").is_file()
+    paired = paths.pairing().is_file()
     try:
         port, link_port = ports(paths.home())
     except ConfigError as error:
         return str(error)
-    return f"`ga browser status` on {port} and {link_port} ({'paired' if paired else 'not set up'})"
+    return f"the browser's bridge while it is used on {port} and {link_port} ({'paired' if paired else 'not set up'})"
 
 
 def _tools() -> list[str]:

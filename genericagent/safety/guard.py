@@ -21,6 +21,7 @@ from ..prompts import say
 from .confine import Confinement
 from .policy import Action, Grants, Mode, Origin, Rules, decide, ruled_out, settle, strictest
 from .term import one_line, visible
+from .web import LOOPBACK, UNKNOWN, Tab, View, place, web_actions
 from .zones import Zones
 
 if TYPE_CHECKING:  # imported when they are needed: a task without a script needs neither
@@ -32,7 +33,7 @@ SCRIPT_AT_MOST = 256 << 10  # bytes of a script file that is looked into
 NAMED_FILES = 50  # words of a script that are looked up as files
 TERMINAL: tuple[Origin, ...] = ("chat", "script")  # started by a person at this terminal
 _HOST = re.compile(
-    r"(?<![\w@.-])(?P<scheme>[a-z]+://)?(?P<host>(?:[\w-]+\.)+[a-z]{2,24}|localhost|\d{1,3}(?:\.\d{1,3}){3})(?![\w-])",
+    r"(?<![\w@.-])(?P<scheme>[a-z]+://)?(?P<host>(?:[\w-]+\.)+[a-z]{2,24}|localhost|\d{1,3}(?:\.\d{1,3}){3})(?P<port>:\d{1,5})?(?![\w-])",
     re.I,
 )
 # Top-level domains that are more often the end of a file's name; such a host is only named with its scheme.
@@ -44,8 +45,7 @@ _MEMORY = re.compile(
 _WRITES = ("file_write", "file_patch")
 # What the system's administrator put there, or the kernel makes up.
 SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", "/opt/", "/System/", "/Library/")
-UNKNOWN = "unknown-host"
-HARMLESS = ("web_scan", "ask_user", "update_working_checkpoint", "start_long_term_update")
+WEB = ("web_scan", "web_execute_js")
 
 
 def zones_of(workspace: Path) -> Zones:
@@ -104,6 +104,7 @@ class Ruling:
     key: str = ""
     paths: tuple[str, ...] = ()  # real paths outside that the call may write: a rule or a person has said so
     findings: Findings | None = None
+    hosts: tuple[str, ...] = ()  # that the call would reach
 
 
 @dataclass
@@ -117,6 +118,7 @@ class Guard:
     hosts: set[str] = field(default_factory=set)  # named by the user, or visited before any taint
     grants: Grants = field(default_factory=Grants)
     fetched: list[tuple[float, float]] = field(default_factory=list)  # when calls ran that may have downloaded
+    theirs: set[str] | None = None  # ids of the user's tabs that the task has not worked in; None before the first look
     containment: Containment = field(default_factory=Containment)
     zones: Zones = field(default_factory=lambda: zones_of(paths.temp()))  # of the task
 
@@ -137,7 +139,8 @@ class Guard:
         for match in _HOST.finditer(text):
             ending = match["host"].rpartition(".")[2].lower()
             if match["scheme"] or match["host"].lower().startswith("www.") or ending not in FILE_ENDINGS:
-                self.hosts.add(match["host"].lower())
+                host = match["host"].lower()
+                self.hosts |= {host, f"{host}{match['port'] or ':80'}"} if LOOPBACK.fullmatch(host) else {host}
 
     def outside(self, source: str) -> bool:
         """Text from outside has come into the context. True the first time."""
@@ -153,10 +156,15 @@ class Guard:
         decisions = [settle(decide(action, self.rules, self.mode), self.origin) for action in actions]
         worst = strictest(decisions)
         written = tuple(t for a in actions if a.risk in ("write", "control") and tool != "code_run" for t in a.targets)
-        ruling = Ruling("allow", findings=findings, paths=written)
+        hosts = tuple(target for action in actions if action.risk == "send" for target in action.targets)
+        ruling = Ruling(
+            "allow", findings=findings, paths=written, hosts=(*hosts, *(findings.hosts if findings else ()))
+        )
         if worst.verdict == "allow":
             return ruling
-        found = {"findings": repr(findings)}  # what a script file that the call names would do now
+        found = {
+            "findings": repr(findings or hosts)
+        }  # what a script file that it names would do now; where a tab is now
         key = self.grants.key(tool, {**args, **found}, str(cwd))
         guarded = any(action.guarded for action in actions)
         if worst.verdict == "ask" and self.grants.covers(key, bool(self.tainted), guarded):
@@ -178,8 +186,16 @@ class Guard:
         if tool == "code_run":
             findings = self._analysis(args, cwd)
             return self._script(tool, str(args.get("script") or ""), findings), findings
+        if tool not in WEB:
+            return [Action(tool, "read")], None
         saved = [self._write(tool, str(args["save_to_file"]), cwd)] if args.get("save_to_file") else []
-        return [Action(tool, "read" if tool in HARMLESS else "exec"), *saved], None
+        return [*web_actions(tool, args, self._view(args.get("_tabs") or (), cwd)), *saved], None
+
+    def _view(self, tabs: Collection[Tab], cwd: Path) -> View:
+        if self.theirs is None:
+            self.theirs = {str(tab["id"]) for tab in tabs}
+        by_id = {str(tab["id"]): tab for tab in tabs}
+        return View(self.hosts, bool(self.tainted), self.theirs, self.zones, lambda path: real(path, cwd), by_id.get)
 
     def _write(self, tool: str, path: str, cwd: Path) -> Action:
         target = real(path, cwd)
@@ -247,8 +263,7 @@ class Guard:
         """The user said yes. What was answered for the session holds for exactly this call, and its hosts are named now."""
         if scope == "session":
             self.grants.grant(ruling.key, scope, bool(self.tainted))
-            if ruling.findings:
-                self.hosts.update(host.lower() for host in (*ruling.findings.sends, *ruling.findings.hosts))
+            self.hosts.update(host.lower() for host in ruling.hosts if host != UNKNOWN)
 
     def sandbox_for(self, ruling: Ruling) -> tuple[Sandbox | None, str]:
         """(the sandbox of a script, what is to be said about it). Where nobody watches and somebody else's text may be
@@ -290,6 +305,14 @@ class Guard:
         self.fetched.append((since, self.clock()))
         if not self.tainted:  # what was sent to was asked about, and is not known by that
             self.hosts.update(host.lower() for host in findings.hosts if host not in findings.sends)
+
+    def worked_in(self, tab: str, ruling: Ruling, urls: Iterable[str]) -> None:
+        """A call has worked in that tab; `urls` are where it is and where that led. They count as visited unless somebody
+        else's text may have sent the task there."""
+        if self.theirs:
+            self.theirs.discard(tab)
+        if not self.tainted:
+            self.hosts.update(where for where in (*ruling.hosts, *map(place, urls)) if "." in where or ":" in where)
 
     def source_of(self, path: Path) -> str:
         """Where a file's text comes from when it is not the user's workspace: "" for what is trusted."""

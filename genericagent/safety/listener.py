@@ -91,7 +91,7 @@ def token_file(path: Path) -> str:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(path.with_name(f"{path.name}.lock")):
-            token = _read(path)
+            token = read_token(path)
             if not token:
                 token, temp = new_token(), path.with_name(f".ga-{secrets.token_hex(8)}.tmp")
                 try:
@@ -104,7 +104,7 @@ def token_file(path: Path) -> str:
     return token
 
 
-def _read(path: Path) -> str:
+def read_token(path: Path) -> str:
     """The token of a file that nobody else may read; "" when there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))

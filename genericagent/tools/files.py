@@ -370,16 +370,28 @@ def file_write(
         old = _old_text(path, mode, within)
         data = content.encode("utf-8") if old is None else _joined(old, content, mode)
         if old is None:
-            try:
-                if within is None:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                else:
-                    within.make_parents(path)
-            except OSError as error:
-                raise ToolError(f"cannot create the folder {path.parent}: {error.strerror or error}") from None
+            _make_parents(path, within)
         check(data)
         atomic.write_bytes(path, data, within=within)
     return {"status": "success", "msg": f"{path}: {len(data)} bytes ({mode})"}
+
+
+def save_bytes(path: Path, data: bytes, *, within: Confinement | None = None) -> None:
+    """Write a file that is no text, atomically. `within` as for file_write; raises ToolError."""
+    _may_write(path, within)
+    with editing(path):
+        _make_parents(path, within)
+        atomic.write_bytes(path, data, within=within)
+
+
+def _make_parents(path: Path, within: Confinement | None) -> None:
+    try:
+        if within is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            within.make_parents(path)
+    except OSError as error:
+        raise ToolError(f"cannot create the folder {path.parent}: {error.strerror or error}") from None
 
 
 def _may_write(path: Path, within: Confinement | None) -> None:

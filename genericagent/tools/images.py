@@ -52,6 +52,14 @@ def image_block(
     """
     bytes_ = _regular(path, within).st_size
     data = _content(path, within) if bytes_ <= MAX_FILE else _start(path, within)
+    return data_block(str(path), data, takes_images, max_side, bytes_)
+
+
+def data_block(
+    path: str, data: bytes, takes_images: bool = True, max_side: int = MAX_SIDE, bytes_: int | None = None
+) -> Block:
+    """The same of a picture's bytes; `path` is its name, `bytes_` its size where `data` is only its beginning."""
+    bytes_ = len(data) if bytes_ is None else bytes_
     kind, size = media_type(data[:16]), pixel_size(data)
     if kind and not takes_images:
         pixels = f"{size[0]}x{size[1]} pixels" if size else "damaged"
@@ -146,7 +154,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _shrunk(path: Path, data: bytes, what: str, max_side: int) -> tuple[bytes, str]:
+def _shrunk(path: str, data: bytes, what: str, max_side: int) -> tuple[bytes, str]:
     """(the picture as JPEG with no side above `max_side`, its media type)."""
     try:
         from PIL import Image, ImageOps

@@ -144,6 +144,11 @@ class Site:
                 with contextlib.suppress(OSError):  # the browser was killed
                     self.wfile.write(body)
 
+            def do_POST(self) -> None:
+                self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+                self.do_GET()
+                del self.body
+
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 

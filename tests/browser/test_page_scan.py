@@ -423,3 +423,12 @@ def test_what_cannot_be_read_costs_no_more_than_itself(show: Show) -> None:
     page = "<p>Before</p><form><input name=hasAttribute><input name=getAttribute><p>Inside</p></form><p>After</p>"
     html = get_html(show(page))
     assert html.startswith("Before") and html.endswith("After")
+
+
+def test_a_line_that_comes_again_is_marked_and_not_left_out(show: Show) -> None:
+    words = "This comment was taken away by somebody who looks after this place."
+    prose = "".join(
+        f"<p>Somebody says sentence number {i}, which is long enough to be read as prose by anybody." for i in range(60)
+    )
+    html = get_html(show(f"<h2>One</h2><p>{words}</p>{prose}<h2>Two</h2><p>{words}</p>"))
+    assert html.count(words) == 1 and html.splitlines()[-1] == "〃 This comment was tak…"
