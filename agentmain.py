@@ -47,6 +47,7 @@ from genericagent.errors import ConfigError, GAError, SessionError, ToolError
 from genericagent.llm import blocks, usage
 from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap
 from genericagent.llm.history import user_line
+from genericagent.memory.evidence import Evidence
 from genericagent.prompts import prompt, say, set_language
 from genericagent.safety.asking import NO, Answer, Desk
 from genericagent.safety.guard import TERMINAL, Containment, Guard, contain, zones_of
@@ -162,7 +163,7 @@ class GenericAgent:
         self._desk = Desk()
         self._safety = self.config.safety  # as it was at the start: nothing that runs can loosen it
         self._rules = self._parsed_rules()
-        self.guard = self._new_guard()
+        self.guard, self.evidence = self._new_guard(), Evidence()
 
     # safety
 
@@ -357,7 +358,7 @@ class GenericAgent:
         """Forget the conversation; the next task begins a new session file."""
         self._close_journal()
         self.lines, self._notes, self.session_id, self._session_folder = [], None, "", None
-        self.guard = self._new_guard()
+        self.guard, self.evidence = self._new_guard(), Evidence()
         self.session_meter = usage.Meter()
         for client in self._clients.values():
             client.backend.reset()
@@ -383,6 +384,7 @@ class GenericAgent:
         for line in restored.lines:
             if line.startswith("[USER]"):
                 self.guard.user_said(line)
+                self.evidence.user_said(line)
         folder = Path(str(journal.header.get("cwd") or ""))
         self._session_folder = folder if folder.is_absolute() and folder.is_dir() else None
         if restored.unknown:
@@ -551,20 +553,23 @@ class GenericAgent:
 
         self._emit = emit
         self._fresh_config()
-        memory.ensure_seeds()
+        for line in memory.ensure_seeds(self.redact.json):
+            emit({"kind": "notice", "text": line})
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.task_meter, self._turn_meters = usage.Meter(), {}
         self._budget.caps = self._caps()
         self.guard.enter(self.workspace, self.containment())
+        self.evidence.begin()
         if task.source != "file":
             self.guard.user_said(task.query)
+            self.evidence.user_said(task.query)
         handler = self.handler = GenericAgentHandler(self, self.lines, self.workspace)
         if self._notes:
             handler.working = {"key_info": self._notes[0], "key_info_age": self._notes[1] + 1}
         self._record({"type": "task", "event": "start", "source": task.source})
         handler._add_line(user_line(task.query))
         loop = agent_runner_loop(
-            self.client, get_system_prompt(self.workspace, self.guard.containment.sandbox), self._request(task, handler), handler, self._tools(),
+            self.client, self.redact(get_system_prompt(self.workspace, self.guard.containment.sandbox)), self._request(task, handler), handler, self._tools(),
             max_turns=self.options.max_turns or self.config.limits.max_turns, verbose=self.verbose, yield_info=True,
         )  # fmt: skip
         with self._time_limit():
@@ -591,6 +596,8 @@ class GenericAgent:
     def _conclude(self, handler: GenericAgentHandler, reason: dict[str, Any]) -> dict[str, Any]:
         """What a finished loop means: status, answer, question, error; and what the next task is told of this one."""
         result, data = reason["result"], reason["data"]
+        if handler.answer is not None and result != "ABORTED":  # it was done before it was asked what to store
+            result, data = "CURRENT_TASK_DONE", handler.answer
         status = RESULTS[result][0]
         question = None
         if result == "EXITED" and isinstance(data, dict) and data.get("status") == "INTERRUPT":

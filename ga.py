@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from genericagent.errors import Aborted, ConfigError, ToolError
 from genericagent.llm import blocks
 from genericagent.llm.history import one_line, summary_of
 from genericagent.memory import insight as get_global_memory
+from genericagent.memory.evidence import COUNTED, Evidence
 from genericagent.prompts import say
 from genericagent.safety.asking import NO
 from genericagent.safety.confine import Confinement
@@ -45,6 +46,7 @@ Outcome = Generator[str, None, StepOutcome]
 MAX_BAD_REPLIES = 3  # empty or cut ones in a row
 MAX_BAD_PATCHES = 3  # failed ones in a row on one file, before a stronger hint
 PLAN_TURNS = 80
+LONG_TASK = 15  # turns after which a task that ends is asked whether it taught something lasting
 LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
 CODE_LIMIT, READ_LIMIT, PAGE_LIMIT, PAGE_TEXT_LIMIT, WEB_LIMIT = 10_000, 20_000, 35_000, 10_000, 8_000  # characters
@@ -85,6 +87,8 @@ class GenericAgentHandler(BaseHandler):
         self._failed_patches: dict[Path, int] = {}  # in a row, by file
         self._ruling = Ruling("allow")  # on the call that runs
         self._within: Confinement | None = None  # what holds the file tools of that call
+        self.answer: str | None = None  # of a task that is done but for what it may store
+        self._distilled = False
         self._parameters = {t["function"]["name"]: t["function"]["parameters"] for t in load_tool_schema()}
 
     @property
@@ -116,7 +120,9 @@ class GenericAgentHandler(BaseHandler):
             if refusal := self._refusal(tool_name, index):
                 return refusal
             self._within = self.guard.confinement(self._ruling)
-        return (yield from super().dispatch(tool_name, args, response, index, tool_num))
+        outcome = yield from super().dispatch(tool_name, args, response, index, tool_num)
+        self._witness(tool_name, args, outcome.data)
+        return outcome
 
     def _complete(self, tool: str, args: dict[str, Any], response: Any) -> None:
         """What the reply carries beside the call belongs to it: what is asked about is what will run."""
@@ -266,7 +272,9 @@ class GenericAgentHandler(BaseHandler):
         path, within = self._path(args["path"]), self._within
         try:
             content = files.expand_file_refs(content, self.cwd, within=within)
-            data = files.file_write(path, content, args.get("mode") or "overwrite", within=within)
+            data = self._guarded(
+                path, partial(files.file_write, path, content, args.get("mode") or "overwrite"), whole=True
+            )
         except ToolError as error:
             return self._refused(args, str(error))
         for taken in map(Path, self.guard.references(args, self.cwd)):
@@ -280,7 +288,7 @@ class GenericAgentHandler(BaseHandler):
             return self._refused(args, say("holds_mask"))
         path = self._path(args["path"])
         try:
-            data = file_patch(path, args["old_content"], args["new_content"], within=self._within)
+            data = self._guarded(path, partial(file_patch, path, args["old_content"], args["new_content"]))
         except ToolError as error:
             failures = self._failed_patches[path] = self._failed_patches.get(path, 0) + 1
             hint = say("patch_again", count=failures) if failures >= MAX_BAD_PATCHES else ""
@@ -342,12 +350,14 @@ class GenericAgentHandler(BaseHandler):
         path, within = self._path(args["save_to_file"]), self._within
         if told.images and told.value is None:
             data = told.images[0][0]
+            if self.guard.zones.of(Path(real(path, self.cwd))) == "memory":
+                raise ToolError(say("memory_text_only", file=path))
             files.save_bytes(path, data, within=within)
             size = f"{len(data)} bytes"
         else:
             value = told.value if told.shown else told.facts.get("value")
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
-            files.file_write(path, text, within=within)
+            self._guarded(path, partial(files.file_write, path, text), whole=True)
             size, told.shown = f"{len(text)} characters", ""
         self._changed(path, "written")
         return {"saved": f"{path}, {size}"}
@@ -383,6 +393,7 @@ class GenericAgentHandler(BaseHandler):
         return StepOutcome({"status": "success", "msg": say("checkpoint_saved")}, self._next(args["_index"]))
 
     def do_start_long_term_update(self, args: dict[str, Any], response: Any) -> StepOutcome:
+        self._distilled = True
         folder = paths.memory()
         texts = [f"## {name}\n{_text_of(folder / name)}" for name in (memory.L0, memory.L1, memory.L2)]
         todo = say("long_term", l1=folder / memory.L1, l2=folder / memory.L2)
@@ -410,7 +421,15 @@ class GenericAgentHandler(BaseHandler):
         gate = self._plan_gate(content)
         if gate:
             return StepOutcome({}, gate + self._next(0))
+        if self.answer is not None:  # what is said after the evaluation is not for the user
+            return StepOutcome(self.answer, None)
+        if self.current_turn >= LONG_TASK and not self._distilled and self._may_distil():
+            self.answer = content
+            self._done_hooks.append(say("evaluate", turns=self.current_turn))
         return StepOutcome(content, None)
+
+    def _may_distil(self) -> bool:
+        return bool(getattr(getattr(self.parent, "options", None), "user_tools", False))
 
     # modes, reached through code_run's inline_eval
 
@@ -458,6 +477,19 @@ class GenericAgentHandler(BaseHandler):
             return say("plan_unverified", plan=plan)
         return None
 
+    def enter_project_mode(self, name: str | None) -> str:
+        """Keep a project's own notes at hand until the task ends: each prompt names their file. None leaves the mode."""
+        if name is None:
+            self.working.pop("project", None)
+            return say("project_left")
+        if not re.fullmatch(r"[^\s./\\:\x00-\x1f][^/\\:\x00-\x1f]{0,99}", name):
+            raise ToolError(f"{name!r} is no name of a project: one folder name, not beginning with a dot")
+        notes = paths.temp() / "projects" / name / "project_memory.md"
+        notes.parent.mkdir(parents=True, exist_ok=True)
+        notes.touch()
+        self.working["project"] = str(notes)
+        return say("project_line", path=notes, lines=len(_text_of(notes).splitlines()))
+
     def _inline(self, script: str) -> tuple[bool, Any]:
         """(True, value) for a literal or one call of a listed handler method with literal arguments; else (False, None)."""
         try:
@@ -490,6 +522,8 @@ class GenericAgentHandler(BaseHandler):
         if older:
             lines = [say("folded", count=older), *lines]
         parts = ["<history>", *map(_inside, lines), "</history>", say("turn_line", turn=self.current_turn + 1)]
+        if project := self.working.get("project"):
+            parts.append(say("project_line", path=project, lines=len(_text_of(Path(project)).splitlines())))
         notes = _inside(self.working.get("key_info") or "")
         if notes:
             age = self.working.get("key_info_age")
@@ -524,7 +558,7 @@ class GenericAgentHandler(BaseHandler):
         elif turn % 7 == 0:
             out.append(say("milestone_retry", turn=turn))
         if turn % 10 == 0:
-            out.append(say("memory_again", insight=get_global_memory()))
+            out.append(say("memory_again", insight=self.redact(get_global_memory())))
         return out
 
     def _steering(self) -> list[str]:
@@ -533,6 +567,7 @@ class GenericAgentHandler(BaseHandler):
         if parent is None:
             return []
         wishes, notes = [parent.intervene], [parent.extrakeyinfo]
+        self.evidence.user_said(parent.intervene or "")
         parent.intervene = parent.extrakeyinfo = None
         if parent.task_dir:
             wishes.append(consume_file(parent.task_dir, "_intervene"))
@@ -570,6 +605,34 @@ class GenericAgentHandler(BaseHandler):
         from genericagent.safety.fence import fence
 
         return fence(text, source, self.boundary())
+
+    # memory
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        return cast(Evidence, self.parent.evidence) if hasattr(self.parent, "evidence") else Evidence()
+
+    def _guarded(self, path: Path, write: Callable[..., dict[str, Any]], whole: bool = False) -> dict[str, Any]:
+        """Run a file tool; what it writes into the memory goes through the memory's writer."""
+        target = Path(real(path, self.cwd))
+        if self.guard.zones.of(target) != "memory":
+            return write(within=self._within)
+        from genericagent.memory import writer
+
+        within = self._within or Confinement(self.guard.zones)
+        session = getattr(self.parent, "session_id", "")
+        about = writer.About(session, self.current_turn, self.guard.tainted, self.evidence, self.redact)
+        return writer.write(target, about, partial(write, within=within), whole=whole)
+
+    def _witness(self, tool: str, args: Mapping[str, Any], data: Any) -> None:
+        """Remember a call as evidence if it succeeded and has nothing to do with memory."""
+        if tool not in COUNTED or (isinstance(data, dict) and data.get("status", "success") != "success"):
+            return
+        what = str(args.get("script") or args.get("path") or (args.get("_tab") or {}).get("url") or "")
+        if tool == "code_run" and isinstance(data, dict) and "value" in data and "subagent" not in what:
+            return  # a handler's method or a literal: nothing was looked at
+        if not self.guard.about_memory(tool, args, self.cwd):
+            self.evidence.saw(tool, self.current_turn, what, str(self._content(data)))
 
     # small things
 

@@ -49,6 +49,10 @@ SETTABLE = (  # what `/session.<key>=<value>` may change while running
 )  # fmt: skip
 
 _TOO_LONG = re.compile(r"context|too (long|large|many)|maximum|exceed|token limit", re.I)
+_FILTERED = re.compile(  # in the words of OpenAI, Azure, DeepSeek, DashScope, Moonshot, Zhipu
+    r"content.?(?:filter|policy|management|exists risk)|moderat|flagged|inspection|inappropriate|sensitive|high risk|safety|敏感|违规|不安全",
+    re.I,
+)
 _log = logging.getLogger("genericagent.llm")
 
 
@@ -223,6 +227,8 @@ class BaseSession:
 
     def _reduced(self, messages: list[Message], fixed: int, error: LLMError) -> list[Message]:
         """What may still be sent after a refusal. Raises the error when it has another cause."""
+        if error.status == 403 or (error.status in (400, 422) and _FILTERED.search(str(error))):
+            return self._masked(messages, error)
         if error.status not in (400, 413, 415, 422):
             raise error
         without = [_without_images(m) for m in messages]
@@ -236,6 +242,16 @@ class BaseSession:
         self.notice(say("shortened", why=error))
         self._window_seen = min(self._window_seen, int(0.9 * total * self._correction))
         return shorter
+
+    def _masked(self, messages: list[Message], error: LLMError) -> list[Message]:
+        """The messages without the newest tool result: a filter that refuses it once would refuse every later turn. Raises
+        the error when there is none."""
+        masked, text = history.without_newest_results(messages, say("left_out_mark"))
+        if not text:
+            raise error
+        path = self.save(text) if self.save else ""
+        self.notice(say("left_out", why=error, where=say("left_out_where", path=path) if path else ""))
+        return masked
 
     def _answer(
         self, messages: list[Message], system: str, tools: list[dict[str, Any]], tail: str

@@ -51,15 +51,17 @@ def tokens() -> list[Row]:
         "tools": json.dumps(body["tools"], ensure_ascii=False),
         "user": "\n".join(_texts(m["content"]) for m in body["messages"]),
         "body": json.dumps(body, ensure_ascii=False),
+        "memory": _texts(body.get("system")).partition("# Memory")[2],
     }
     command = [sys.executable, "-c", _COUNT]
     counted = subprocess.run(command, input=json.dumps(texts), text=True, capture_output=True, check=True)
     parts: dict[str, int] = json.loads(counted.stdout)
-    whole = parts.pop("body")
+    whole, memory = parts.pop("body"), parts.pop("memory")
     how = ", ".join(f"{k} {v}" for k, v in parts.items())
     note = f"system text + json.dumps(tools) + user text: {how}; the whole body as JSON is {whole}"
     figure = f"first request, {len(body['tools'])} tools, no history"
-    return [Row(figure, sum(parts.values()), "tokens", 1800, note)]
+    layers = Row("of it memory: what lies where, and the shipped index", memory, "tokens", 600)
+    return [Row(figure, sum(parts.values()), "tokens", 1800, note), layers]
 
 
 def _texts(content: Any) -> str:
@@ -144,6 +146,8 @@ def memory() -> list[Row]:
 
     def script(body: dict[str, Any], n: int) -> Reply:
         nonlocal peak
+        if n == MEMORY_TURNS:
+            return say("nothing to store")
         if n == MEMORY_TURNS - 1:
             peak = process.megabytes("VmHWM")
             return say("done")
@@ -152,8 +156,8 @@ def memory() -> list[Row]:
         return reply
 
     run = run_task(script, "Go through all of it.", "--max-turns", str(MEMORY_TURNS + 5), started=process.started)
-    if len(run.requests) != MEMORY_TURNS:
-        raise SystemExit(f"{len(run.requests)} turns instead of {MEMORY_TURNS}")
+    if len(run.requests) != MEMORY_TURNS + 1:  # and the question what it taught
+        raise SystemExit(f"{len(run.requests) - 1} turns instead of {MEMORY_TURNS}")
     note = "VmHWM of the process at its last request"
     return [Row(f"peak memory of a {MEMORY_TURNS}-turn task", peak, "MB", 45, note)]
 
@@ -165,15 +169,15 @@ def long() -> list[Row]:
     def script(body: dict[str, Any], n: int) -> Reply:
         if n in (LONG_FROM, LONG_TURNS - 1):
             sizes[n] = process.megabytes("VmRSS")
-        if n == LONG_TURNS - 1:
+        if n >= LONG_TURNS - 1:
             return say("done")
         reply = call("code_run", type="bash", script=f"seq {n * 1000} {n * 1000 + 999}")
         reply.text = f"<summary>turn {n}: looked at the next part</summary>\nI look at it."
         return reply
 
     run = run_task(script, "Go through all of it.", "--max-turns", str(LONG_TURNS + 5), started=process.started)
-    if len(run.requests) != LONG_TURNS:
-        raise SystemExit(f"{len(run.requests)} turns instead of {LONG_TURNS}")
+    if len(run.requests) != LONG_TURNS + 1:  # and the question what it taught
+        raise SystemExit(f"{len(run.requests) - 1} turns instead of {LONG_TURNS}")
     grown = sizes[LONG_TURNS - 1] - sizes[LONG_FROM]
     note = f"resident size {sizes[LONG_FROM]:.1f} MB at turn {LONG_FROM}, {sizes[LONG_TURNS - 1]:.1f} at the end"
     return [

@@ -243,6 +243,16 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         from .browser import run_browser
 
         return run_browser(rest)
+    if name == "memory":
+        from .memory import run_memory
+
+        text, code = run_memory(rest)
+        sys.stdout.write(f"{text}\n")
+        return code
+    if name == "import":
+        from .take_over import run_import
+
+        return run_import(rest)
     if name == "doctor" and rest:
         raise UsageError("`doctor` takes no arguments")
     if name == "doctor":

@@ -174,6 +174,14 @@ def jobs(chat: Chat, args: str) -> None:
     return chat.say("plain", text="\n".join(lines) or chat.texts["no_jobs"])
 
 
+@command(usage="[log|show n|revert n|check]")
+def memory(chat: Chat, args: str) -> None:
+    """what the agent has stored, and why; take a change back"""
+    from .memory import run_memory
+
+    chat.say("plain", text=run_memory(args.split())[0])
+
+
 @command()
 def verbose(chat: Chat, args: str) -> None:
     """show all output and thinking, or only the heads"""

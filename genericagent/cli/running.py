@@ -85,6 +85,8 @@ def items(
             looked = time.monotonic()
         if item is None:
             continue
+        if (event := item.get("event") or {}).get("kind") == "notice":
+            sys.stderr.write(f"note: {one_line(event['text'], 300)}\n")
         yield item
         if "done" in item:
             return

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import tags
@@ -256,3 +256,36 @@ def _short_content(content: Any, keep: int, save: Save | None) -> Any:
             for b in content
         ]
     return shorten(str(content), keep, save)
+
+
+def without_newest_results(messages: Sequence[Message], mark: str) -> tuple[list[Message], str]:
+    """(the messages with `mark` in place of the newest tool results that are still there, the text of those); the same
+    messages and "" when there are none."""
+    taken: list[str] = []
+
+    def swap(text: str) -> str:
+        if text.strip() == mark:
+            return text
+        taken.append(text)
+        return mark
+
+    def masked(block: Block) -> Block:
+        if block.get("type") == "tool_result":
+            content = block["content"]
+            texts = content if isinstance(content, str) else "\n".join(b.get("text", "") for b in content)
+            return {**block, "content": swap(texts)}
+        if block.get("type") == "text":
+            return {
+                **block,
+                "text": tags.replace(
+                    block["text"], lambda tag, inner: f"<{tag}>\n{swap(inner)}\n</{tag}>", "tool_result"
+                ),
+            }
+        return block
+
+    for at in reversed(range(len(messages))):
+        if messages[at]["role"] == "user" and not messages[at].get("request"):
+            changed: Message = {**messages[at], "content": [masked(b) for b in messages[at]["content"]]}
+            if taken:
+                return [*messages[:at], changed, *messages[at + 1 :]], "\n".join(taken)
+    return list(messages), ""

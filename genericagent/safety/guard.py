@@ -39,6 +39,9 @@ _HOST = re.compile(
 # Top-level domains that are more often the end of a file's name; such a host is only named with its scheme.
 FILE_ENDINGS = frozenset("app cc do id in is java md mov my name page pl ps py rs run sh so tools zip".split())  # noqa: SIM905
 _WORD = re.compile(r"[^\s'\"`;|&<>()$={},]+")
+_MEMORY = re.compile(
+    r"[/\\]memory\b|\bmemory[/\\]|['\"]memory['\"]|global_mem|memory_management_sop|L4_raw_sessions|\bga memory\b"
+)
 _WRITES = ("file_write", "file_patch")
 # What the system's administrator put there, or the kernel makes up.
 SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", "/opt/", "/System/", "/Library/")
@@ -274,6 +277,18 @@ class Guard:
 
     def confinement(self, ruling: Ruling) -> Confinement | None:
         return Confinement(self.zones, ruling.paths) if self.confined else None
+
+    def about_memory(self, tool: str, args: Mapping[str, Any], cwd: Path) -> bool:
+        """Whether a call has to do with the memory: then it proves nothing that may be stored there."""
+        memory = self.zones.home / "memory"
+        named = [args[key] for key in ("path", "cwd", "save_to_file") if args.get(key)]
+        if any(Path(real(name, cwd)).is_relative_to(memory) for name in named):
+            return True
+        script = str(args.get("script") or "")
+        words = _WORD.findall(script)[: 10 * NAMED_FILES]
+        return bool(_MEMORY.search(script)) or any(
+            Path(real(word, cwd)).is_relative_to(memory) for word in words if len(word) < 1000
+        )
 
     # what comes back
 

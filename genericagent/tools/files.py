@@ -9,7 +9,7 @@ import re
 import stat
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,8 @@ LOAD_AT_MOST = 256 << 20  # bytes of a file that is patched or added to: it is h
 LINE_AT_MOST = 16 << 20  # characters of one line that are read through to learn its length
 PIECE = 1 << 20  # characters read at once
 AROUND = 20  # lines of context before a keyword
+
+Check = Callable[[bytes], None]
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "PNG image"), (b"\xff\xd8\xff", "JPEG image"), (b"GIF87a", "GIF image"), (b"GIF89a", "GIF image"),
@@ -346,10 +348,16 @@ def _count_wide_lines(path: Path, encoding: Encoding, within: Confinement | None
 
 
 def file_write(
-    path: Path | str, content: str, mode: str = "overwrite", *, within: Confinement | None = None
+    path: Path | str,
+    content: str,
+    mode: str = "overwrite",
+    *,
+    within: Confinement | None = None,
+    check: Check = lambda data: None,
 ) -> dict[str, Any]:
     """Write atomically. An existing file keeps its encoding, byte order mark, line endings, mode bits and links.
-    With `within` it must lie where a confined run may write, wherever links lead, and have no other hard links.
+    With `within` it must lie where a confined run may write, wherever links lead, and have no other hard links. `check` is
+    called with the new bytes right before they are written, and may raise ToolError.
 
     Returns {"status", "msg"}. Raises ToolError, and then nothing has changed.
     """
@@ -363,6 +371,7 @@ def file_write(
         data = content.encode("utf-8") if old is None else _joined(old, content, mode)
         if old is None:
             _make_parents(path, within)
+        check(data)
         atomic.write_bytes(path, data, within=within)
     return {"status": "success", "msg": f"{path}: {len(data)} bytes ({mode})"}
 
@@ -437,13 +446,18 @@ def _plain_text(content: str) -> None:
 
 
 def file_patch(
-    path: Path | str, old_content: str, new_content: str, *, within: Confinement | None = None
+    path: Path | str,
+    old_content: str,
+    new_content: str,
+    *,
+    within: Confinement | None = None,
+    check: Check = lambda data: None,
 ) -> dict[str, Any]:
     """Replace the one place where `old_content` stands, to the character; all other bytes stay identical.
 
     The only freedom: a line break in `old_content` matches any kind of line break, and those of the new text become
     what they were in the file, unless `\r\n` is asked for where the old text has none.
-    Returns {"status", "msg"}. Raises ToolError that says where the candidates or the nearest lines are.
+    `check` as in file_write. Returns {"status", "msg"}. Raises ToolError that says where the candidates or the nearest lines are.
     """
     path = Path(path)
     if not old_content:
@@ -457,6 +471,7 @@ def file_patch(
             file = load(path, within)
             data, line = _patched(file, old_content, new_content)
             if _content(path, within) == file.raw:  # else an editor saved it meanwhile
+                check(data)
                 atomic.write_bytes(path, data, within=within)
                 return {"status": "success", "msg": f"{path}: replaced at line {line}"}
     raise ToolError(f"{path} is being changed by somebody else all the time; nothing was changed")

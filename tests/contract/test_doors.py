@@ -58,6 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "browser": {"abort", "errors", "paths", "safety", "store"},
     "store": {"abort", "errors", "paths"},
     "llm": {"abort", "errors", "paths", "config", "store", "prompts", "tags"},
+    "memory": {"errors", "paths", "config", "store", "llm", "safety", "prompts"},
     "tools": {"abort", "errors", "paths", "config", "store", "llm", "safety", "prompts", "browser"},
 }
 

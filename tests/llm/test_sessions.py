@@ -318,6 +318,54 @@ def test_a_refused_picture_becomes_a_note_and_the_chat_goes_on(model_server: Any
     assert response.content == "fine" and len(server.requests) == 3
 
 
+@pytest.mark.parametrize(
+    ("status", "words"), [(403, "request blocked"), (400, "Content Exists Risk"), (400, "data_inspection_failed")]
+)
+@pytest.mark.parametrize("kind", ["native_claude", "claude"])
+def test_a_tool_result_that_a_filter_refuses_is_left_out_and_the_task_goes_on(
+    model_server: Any, status: int, words: str, kind: str
+) -> None:  # C133
+    server = model_server(lambda body, n: fail(status, words) if "EVIL" in json.dumps(body) else say("fine"))
+    backend = session(server, kind)
+    client = NativeToolClient(backend) if backend.native else ToolClient(backend)
+    backend.save = lambda text: "/kept/result.txt" if "EVIL" in text else ""
+
+    def turn(n: int, result: str) -> list[Any]:
+        called, given = (
+            ({"type": "tool_use", "id": f"t{n}", "name": "echo", "input": {}}, {"type": "tool_result", "tool_use_id": f"t{n}", "content": result})
+            if backend.native
+            else (blocks.text("calling"), blocks.text(f"<tool_result>\n{result}\n</tool_result>"))
+        )  # fmt: skip
+        return [{"role": "assistant", "content": [called]}, {"role": "user", "content": [given]}]
+
+    asked = {"role": "user", "content": [blocks.text("look for it")], "request": True}
+    backend.history = [asked, *turn(1, "harmless"), *turn(2, "Traceback: EVIL"), {"role": "assistant", "content": [blocks.text("hm")]}]  # fmt: skip
+    for _ in range(2):
+        _, response = ask(client)
+        assert response.content == "fine" and response.exit_result is None
+    assert "EVIL" not in history_text(client) and "left out" in history_text(client)
+    assert "harmless" in history_text(client) and "look for it" in history_text(client)
+    assert len(server.requests) == 3, "later turns are not refused any more"
+    (note,) = backend.notes  # type: ignore[attr-defined]
+    assert words in note and "/kept/result.txt" in note
+
+
+def test_a_refusal_that_no_tool_result_caused_stays_one_and_loses_nothing(model_server: Any) -> None:  # C133
+    server = model_server(lambda body, n: fail(403, "no access to this model"))
+    client = native(server)
+    ask(client)
+    assert len(server.requests) == 1, "without a tool result it is asked once"
+    client.backend.history = [
+        {"role": "user", "content": [blocks.text("look")], "request": True},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "echo", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "as it was"}]},
+        {"role": "assistant", "content": [blocks.text("ok")]},
+    ]
+    _, response = ask(client)
+    assert response.exit_result == "LLM_FAILED" and "no access" in response.content
+    assert "as it was" in history_text(client) and len(server.requests) == 3
+
+
 def test_a_history_the_model_finds_too_long_is_cut_and_sent_again(model_server: Any) -> None:  # C032
     def script(body: dict[str, Any], n: int) -> Reply:
         too_long = len(json.dumps(body)) > 30_000

@@ -59,7 +59,7 @@ TASKS: list[tuple[str, list[Tool]]] = [
     ("What host names do I have?", [read("/etc/hosts")]),
     ("Replace foo by bar", [bash("sed -i.bak 's/foo/bar/g' data.csv && rm data.csv.bak")]),
     ("Pack it", [bash("tar czf /dev/null . && tar tzf <(tar cz notes.md) | head -3")]),
-    ("Remember that I like tea", [Tool("file_write", {"path": "{memory}/{l2}", "content": "\n## [USER]\nlikes tea\n", "mode": "append"})]),
+    ("Remember that I like tea", [Tool("file_patch", {"path": "{memory}/{l2}", "old_content": "## [USER]\n", "new_content": "## [USER]\n- likes tea\n"})]),
     ("Make a script and run it", [write("tool.py", "print('hello')\n"), bash("python3 tool.py && chmod +x tool.py")]),
     ("Test it", [write("test_x.py", "def test_x():\n    assert True\n"), bash("python3 -c 'import test_x; test_x.test_x()'")]),
     ("How much memory is free?", [bash("free -m 2>/dev/null || vm_stat; uptime; ps aux | head -3; systemctl status cron 2>/dev/null | head -2")]),

@@ -1,0 +1,278 @@
+"""What is known of the files below memory/, and the journal of their changes. Both are written under one kernel lock.
+
+    .journal.jsonl   append-only, one change a line: {"time", "session", "turn", "file", "diff", "before", "after",
+                     "evidence", "tainted", "by"}; before and after are SHA-256, null where there is no file; by is tool,
+                     outside, revert, update or import; a change is called by the number of its line, from 1
+    .known.json      {"files": {name: {"hash", "text"}}, "pending": a line that may not be in the journal yet,
+                     "untold": [[number, name]] of changes from outside that the user has not been told}
+
+A change is noted as pending, made, put into the journal, and then known: a kill in between loses none of it and invents
+none. A file that is not as it is known was changed around the writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .. import paths
+from ..errors import ToolError
+from ..store import atomic
+from ..store.lock import FileLock
+from .layers import L4
+
+JOURNAL, KNOWN = ".journal.jsonl", ".known.json"
+KEPT = 256 << 10  # bytes of a file whose text is kept, so that a change of it can be told and taken back
+HASHED = 4 << 20  # bytes of a file that is read to see whether it has changed; of a larger one size and time tell
+NOT_OURS = (L4, "__pycache__")
+
+Mask = Callable[[Any], Any]
+
+
+def files(folder: Path) -> Iterator[str]:
+    """The names of the memory's files, relative to it; no links, nothing hidden, no archive."""
+    for top, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f not in NOT_OURS and not f.startswith("."))
+        for name in sorted(names):
+            path = Path(top, name)
+            if not name.startswith(".") and path.is_file() and not path.is_symlink():
+                yield path.relative_to(folder).as_posix()
+
+
+def text_of(data: bytes | None) -> str | None:
+    """The text of a file that is kept; bytes that are no UTF-8 survive the way back. None for what is not kept."""
+    if data is None or len(data) > KEPT or b"\0" in data:
+        return None
+    return data.decode("utf-8", "surrogateescape")
+
+
+def bytes_of(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines with their ends; only a line feed ends one."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def difference(name: str, old: str | None, new: str | None) -> str:
+    """A unified diff; /dev/null stands for no file."""
+    from difflib import unified_diff
+
+    before, after = ("/dev/null" if side is None else name for side in (old, new))
+    lines = unified_diff(lines_of(old or ""), lines_of(new or ""), before, after)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def changed_lines(diff: str, sign: str) -> list[str]:
+    """The lines that a diff adds ("+") or takes away ("-"), without line ends."""
+    return [line[1:] for line in diff.split("\n")[2:] if line.startswith(sign)]
+
+
+def entries(folder: Path | None = None) -> dict[int, dict[str, Any]]:
+    """Number → change. A line that a crash left half is skipped, but counts."""
+    file = (folder or paths.memory()) / JOURNAL
+    found: dict[int, dict[str, Any]] = {}
+    for number, line in enumerate(file.read_bytes().split(b"\n") if file.is_file() else (), 1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and {"file", "diff", "by"} <= entry.keys():
+            found[number] = entry
+    return found
+
+
+def _hash(data: bytes | None) -> str | None:
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
+class Records:
+    """Inside of `with`, no other process of ours changes the memory. `mask` keeps known keys out of what is noted."""
+
+    def __init__(self, mask: Mask = lambda value: value, clock: Callable[[], float] = time.time) -> None:
+        self.folder = paths.memory()
+        self._mask, self._clock = mask, clock
+        self._lock = FileLock(paths.home() / "locks" / "memory.lock")
+        self._known: dict[str, Any] = {}
+        self._before = ""
+
+    def __enter__(self) -> Records:
+        """Waits for the lock. Raises ToolError where the records cannot be read or written."""
+        try:
+            self._lock.acquire(blocking=True)
+        except OSError as error:
+            raise ToolError(f"cannot lock the memory: {error.strerror or error}") from error
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._load()
+            self._settle()
+            self._look()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            self._settle()
+            self._save()
+        finally:
+            self._lock.release()
+
+    # what others did
+
+    def _load(self) -> None:
+        file = self.folder / KNOWN
+        try:
+            known = json.loads(atomic.read_own(file)) if file.exists() else None
+            known = known if isinstance(known, dict) and isinstance(known.get("files"), dict) else None
+        except ValueError:
+            known = None  # as at the first time: what is there now is known from here on
+        except OSError as error:
+            raise ToolError(f"cannot read {file}: {error.strerror or error}") from error
+        if known is None:
+            known = {"files": {n: self._seen(self._read(n)) for n in files(self.folder)}}
+        self._known = {"pending": None, "untold": [], **known}
+        self._before = json.dumps(known) if file.exists() else ""
+
+    def _look(self) -> None:
+        """Note what was changed around the writer since the last time."""
+        for name in sorted({*self._known["files"], *files(self.folder)}):
+            data, old = self._read(name), self._known["files"].get(name) or {}
+            if _hash(data) != old.get("hash"):
+                text = text_of(data)
+                kept = (old.get("text") is not None or not old) and (text is not None or data is None)
+                diff = difference(name, old.get("text"), text) if kept else ""
+                number = self._append(self.entry(name, diff, old.get("hash"), _hash(data), by="outside"))
+                self._note(name, data)
+                self._known["untold"].append([number, name])
+        self._save()
+
+    def untold(self) -> list[tuple[int, str]]:
+        """(number, file) of each change from outside that was not asked for yet."""
+        told, self._known["untold"] = self._known["untold"], []
+        self._save()
+        return [(number, name) for number, name in told]
+
+    def known(self) -> dict[str, str]:
+        """Name → text of every file as it is now."""
+        return {name: file["text"] for name, file in self._known["files"].items() if file["text"] is not None}
+
+    # what we do
+
+    def entry(self, name: str, diff: str, before: str | None, after: str | None, **more: Any) -> dict[str, Any]:
+        when = datetime.fromtimestamp(self._clock()).astimezone().isoformat(timespec="seconds")
+        line = {
+            "time": when,
+            "session": None,
+            "turn": None,
+            "file": name,
+            "diff": diff,
+            "before": before,
+            "after": after,
+        }
+        return self._mask({**line, "evidence": [], "tainted": None, **more})  # type: ignore[no-any-return]
+
+    def intend(self, name: str, new: str | None, **more: Any) -> str:
+        """Announce a change that is about to be made: `new` is the whole text, None for no file. Returns the diff."""
+        data = self._read(name)
+        diff = difference(name, text_of(data), new)
+        after = None if new is None else _hash(bytes_of(new))
+        self._known["pending"] = self.entry(name, diff, _hash(data), after, **more)
+        self._save()
+        return diff
+
+    def put(self, name: str, new: str | None, **more: Any) -> None:
+        """Make a change: write the file, or remove it. Raises ToolError."""
+        path = self.folder / name
+        if f"/{name}".find("/.") >= 0 or os.path.realpath(path) != os.path.join(os.path.realpath(self.folder), name):  # noqa: PTH118
+            raise ToolError(f"{path} leads out of the memory")
+        self.intend(name, new, **more)
+        try:
+            if new is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                atomic.write_bytes(path, bytes_of(new), mode=0o600)
+        except OSError as error:
+            raise ToolError(f"cannot write {path}: {error.strerror or error}") from error
+        self._settle()
+
+    def add(self, name: str, text: str) -> None:
+        """Make a file that comes with the program: known, but no change. Raises ToolError."""
+        atomic.write_bytes(self.folder / name, bytes_of(text), mode=0o600)
+        self.learn(name)
+
+    def learn(self, name: str) -> None:
+        """A file is there that was put there by us, without a line in the journal."""
+        if name.split("/")[0] not in NOT_OURS:
+            self._note(name, self._read(name))
+
+    def _settle(self) -> None:
+        """The pending change has happened, and goes into the journal unless it is there; or it has not."""
+        pending = self._known["pending"]
+        if pending is None:
+            return
+        data = self._read(pending["file"])
+        if _hash(data) == pending["after"] and pending["before"] != pending["after"]:
+            if next(reversed(entries(self.folder).values()), None) != pending:
+                self._append(pending)
+            self._note(pending["file"], data)
+        self._known["pending"] = None
+        self._save()
+
+    # files
+
+    def _read(self, name: str) -> bytes | None:
+        """The bytes; of a large file a few words that change when it does."""
+        path = self.folder / name
+        try:
+            info = path.lstat()
+            if not stat.S_ISREG(info.st_mode):
+                return None
+            return path.read_bytes() if info.st_size <= HASHED else f"\0{info.st_size} {info.st_mtime_ns}".encode()
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            return b"\0unreadable"
+        except OSError as error:
+            raise ToolError(f"cannot read {path}: {error.strerror or error}") from error
+
+    def _seen(self, data: bytes | None) -> dict[str, Any]:
+        return {"hash": _hash(data), "text": self._mask(text_of(data))}
+
+    def _note(self, name: str, data: bytes | None) -> None:
+        if data is None:
+            self._known["files"].pop(name, None)
+        else:
+            self._known["files"][name] = self._seen(data)
+
+    def _append(self, entry: dict[str, Any]) -> int:
+        """Put a line into the journal; returns its number."""
+        file = self.folder / JOURNAL
+        try:
+            old = atomic.read_own(file) if file.exists() else b""
+            line = json.dumps(entry).encode() + b"\n"
+            with atomic.open_own(file, append=True) as out:
+                out.write(b"\n" + line if old and not old.endswith(b"\n") else line)
+                out.flush()
+                os.fsync(out.fileno())
+        except OSError as error:
+            raise ToolError(f"cannot write {file}: {error.strerror or error}") from error
+        return old.count(b"\n") + (1 if old.endswith(b"\n") or not old else 2)
+
+    def _save(self) -> None:
+        text = json.dumps(self._known)
+        if text != self._before:
+            atomic.write_own(self.folder / KNOWN, text)
+            self._before = text

@@ -1,0 +1,160 @@
+"""The one way into the memory for the agent: what it may store, and on what ground. Every change goes into the journal."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import ToolError
+from ..prompts import say
+from ..safety.keylike import key_in
+from ..safety.redact import MARK as MASK
+from ..safety.redact import Redactor
+from .evidence import Evidence
+from .layers import INSIGHT_LINES, L0, L1
+from .records import NOT_OURS, Records, changed_lines, difference, entries, lines_of, text_of
+
+_VOLATILE = re.compile(
+    r"\bpids?\b\W{0,3}\d+|\bprocess(?: id)?\W{1,2}\d+|进程号?\W{0,2}\d+|(?<![\w.~])/tmp/\S+|/var/folders/\S+"
+    r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\b\d{8}-\d{6}-[0-9a-f]{6}\b|(?<![\d.-])1[6-9]\d{8}(?:\d{3})?(?![\d.-])"
+    r"|\bsession(?:[ _-]?id)?\W{1,2}(?=\w*\d)\w{6,}|(?:localhost|127\.0\.0\.1|端口|\bport)\W{1,2}(?:3276[89]|327[7-9]\d|32[89]\d\d|3[3-9]\d{3}|[45]\d{4}"
+    r"|6[0-5]\d{3})\b",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class About:
+    """Who writes: the conversation, its turn, what it has seen, where text from outside came from ("" for nowhere)."""
+
+    session: str = ""
+    turn: int = 0
+    tainted: str = ""
+    evidence: Evidence = field(default_factory=Evidence)
+    redact: Redactor = field(default_factory=lambda: Redactor(()))
+
+
+def write(
+    path: Path,
+    about: About,
+    change: Callable[..., dict[str, Any]],
+    *,
+    whole: bool,
+    clock: Callable[[], float] = time.time,
+) -> dict[str, Any]:
+    """Let a file tool change the memory file at the real `path`: `change` calls its argument `check` with the new bytes, right
+    before it writes them. `whole`: it replaces what is there, which only a new or empty file allows.
+
+    Returns the tool's result, with a warning in `msg` where something volatile is stored. Raises ToolError, and then
+    nothing has changed.
+    """
+    with Records(about.redact.json, clock) as records:
+        name = _name(path, records.folder)
+        warnings = list[str]()
+
+        def check(data: bytes) -> None:
+            old, new, known = _present(records, name), text_of(data), records.known()
+            if new is None:
+                raise ToolError(say("memory_text_only", file=name))
+            if whole and old:
+                raise ToolError(say("memory_patch_only", file=name))
+            diff = difference(name, old, new)
+            added, removed = changed_lines(diff, "+"), changed_lines(diff, "-")
+            _check_content(name, old, new, added, about.redact)
+            ground = about.evidence.of(added, removed, known)
+            if not ground:
+                raise ToolError(say("memory_no_evidence"))
+            warnings.extend(found[0] for found in map(_VOLATILE.search, added) if found)
+            records.intend(
+                name, new, session=about.session or None, turn=about.turn, evidence=ground, tainted=about.tainted or None, by="tool"
+            )  # fmt: skip
+
+        result = change(check=check)
+    if warnings:
+        result = {**result, "msg": f"{result.get('msg', '')} {say('memory_volatile', what=', '.join(warnings[:5]))}"}
+    return result
+
+
+def _name(path: Path, folder: Path) -> str:
+    """The file's name in the memory. Raises ToolError for what the writer leaves alone."""
+    name = path.relative_to(folder.resolve())
+    if name.as_posix() == L0:
+        raise ToolError(say("memory_fixed", file=L0))
+    if any(part.startswith(".") or part in NOT_OURS for part in name.parts):
+        raise ToolError(say("memory_not_yours", file=name))
+    if name.suffix == ".py" and name.stem in sys.stdlib_module_names:
+        raise ToolError(say("memory_shadows", file=name))
+    return name.as_posix()
+
+
+def _present(records: Records, name: str) -> str | None:
+    path = records.folder / name
+    return text_of(path.read_bytes()) if path.is_file() else None
+
+
+def _check_content(name: str, old: str | None, new: str, added: list[str], redact: Redactor) -> None:
+    text = "\n".join(added)
+    if redact.pattern(text):
+        raise ToolError(say("memory_key"))
+    if found := key_in(text):
+        raise ToolError(say("memory_keylike", what=found))
+    if name == L1:
+        before, now = (len((text or "").strip().splitlines()) for text in (old, new))
+        if now > INSIGHT_LINES and now >= before:
+            raise ToolError(say("memory_l1_full", count=now, most=INSIGHT_LINES))
+
+
+def revert(number: int, redact: Redactor | None = None, clock: Callable[[], float] = time.time) -> str:
+    """Take back a change by the inverse of its diff; returns the file's name. Raises ToolError, naming the conflict."""
+    with Records((redact or Redactor(())).json, clock) as records:
+        entry = entries(records.folder).get(number)
+        if entry is None:
+            raise ToolError(say("memory_no_entry", number=number))
+        name = str(entry["file"])
+        if not entry["diff"] or MASK in entry["diff"]:
+            raise ToolError(say("memory_no_diff", number=number))
+        now = _present(records, name)
+        try:
+            before = inverse(now or "", str(entry["diff"]))
+        except ValueError as error:
+            raise ToolError(say("memory_conflict", number=number, file=name, what=error)) from None
+        records.put(name, before if before or entry["before"] else None, evidence=[{"revert": number}], by="revert")
+    return name
+
+
+def inverse(text: str, diff: str) -> str:
+    """`text` with what a diff has done undone: each piece must stand there exactly once, with as many of the lines around
+    it as are still there. Raises ValueError with the first line of a piece that doesn't."""
+    lines = lines_of(text)
+    for hunk in _hunks(diff):
+        signs = "".join(sign for sign, _ in hunk)
+        lead, tail = (len(s) - len(s.lstrip(" ")) for s in (signs, signs[::-1]))
+        for around in range(max(lead, tail), -1, -1):
+            piece = hunk[max(0, lead - around) : len(hunk) - max(0, tail - around)]
+            old, new = ([line for sign, line in piece if sign != skip] for skip in "+-")
+            at = [i for i in range(len(lines) - len(new) + 1) if lines[i : i + len(new)] == new]
+            if len(at) == 1 and (new or not lines):
+                break
+        else:
+            raise ValueError(next(line.strip() for sign, line in hunk if sign != " "))
+        lines[at[0] : at[0] + len(new)] = old
+    return "".join(lines)
+
+
+def _hunks(diff: str) -> list[list[tuple[str, str]]]:
+    """The pieces of a unified diff, as (sign, line with its end)."""
+    hunks = list[list[tuple[str, str]]]()
+    for line in lines_of(diff)[2:]:
+        if line.startswith("@@"):
+            hunks.append([])
+        elif line.startswith("\\"):
+            sign, text = hunks[-1].pop()
+            hunks[-1].append((sign, text[:-1]))
+        else:
+            hunks[-1].append((line[0], line[1:]))
+    return hunks

@@ -1,0 +1,448 @@
+"""The guarded writer: what the agent may store, on what ground, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent_loop import StepOutcome, exhaust
+from ga import GenericAgentHandler
+from genericagent import memory, paths
+from genericagent.errors import ToolError
+from genericagent.memory.records import KNOWN, Records, difference, entries
+from genericagent.memory.writer import inverse, revert
+from genericagent.safety.redact import Redactor
+from genericagent.store import atomic
+
+ROOT = Path(__file__).parents[2]
+FACTS = "## [ENVIRONMENT]\n"
+
+
+@pytest.fixture
+def handler(tmp_path: Path) -> GenericAgentHandler:
+    memory.ensure_seeds()
+    return GenericAgentHandler(parent=None, cwd=tmp_path)
+
+
+def do(handler: GenericAgentHandler, name: str, /, **args: Any) -> StepOutcome:
+    reply = SimpleNamespace(content="", stop_reason="end_turn")
+    outcome: StepOutcome = exhaust(handler.dispatch(name, args, reply))
+    return outcome
+
+
+def run(handler: GenericAgentHandler, script: str = "echo seen") -> None:
+    assert do(handler, "code_run", type="bash", script=script).data["status"] == "success"
+
+
+def store(handler: GenericAgentHandler, fact: str, name: str = memory.L2, after: str = FACTS) -> dict[str, Any]:
+    data: dict[str, Any] = do(
+        handler, "file_patch", path=str(paths.memory() / name), old_content=after, new_content=f"{after}{fact}\n"
+    ).data
+    return data
+
+
+def text(name: str = memory.L2) -> str:
+    return (paths.memory() / name).read_text(encoding="utf-8")
+
+
+def journal() -> list[dict[str, Any]]:
+    return list(entries().values())
+
+
+# no execution, no memory
+
+
+def test_without_evidence_nothing_is_stored_and_the_axiom_is_the_reason(handler: GenericAgentHandler) -> None:
+    before = text()
+    data = store(handler, "- build server: 10.0.0.9")
+    assert data["status"] == "error" and "no execution, no memory" in data["msg"]
+    made = do(handler, "file_write", path=str(paths.memory() / "deploy_sop.md"), content="run it\n").data
+    assert made["status"] == "error" and not (paths.memory() / "deploy_sop.md").exists()
+    assert text() == before and journal() == []
+
+
+def test_a_successful_call_is_evidence_and_the_journal_names_it(handler: GenericAgentHandler) -> None:
+    handler.current_turn = 3
+    run(handler, "echo the printer is at 10.0.0.7")
+    run(handler, "true")
+    assert store(handler, "- printer: 10.0.0.7")["status"] == "success"
+    (line,) = journal()
+    assert line["file"] == memory.L2 and line["by"] == "tool" and line["turn"] == 3 and line["tainted"] is None
+    assert line["evidence"][0]["tool"] == "code_run" and "printer" in line["evidence"][0]["what"]
+    assert len(line["evidence"][0]["digest"]) == 12 and line["before"] != line["after"] and line["time"]
+    assert "+- printer: 10.0.0.7" in line["diff"].splitlines()
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["cat {memory}/global_mem.txt", "cd {memory} && ls", "ls ../memory", "cat ../ga/memory/plan_sop.md", "ga memory check || true"],
+)  # fmt: skip
+def test_looking_into_the_memory_proves_nothing(handler: GenericAgentHandler, script: str, tmp_path: Path) -> None:
+    (tmp_path.parent / "memory").mkdir(exist_ok=True)
+    do(handler, "file_read", path=str(paths.memory() / memory.L2))
+    do(handler, "code_run", type="bash", script=script.format(memory=paths.memory()))
+    do(handler, "code_run", type="python", script="print(1)", cwd=str(paths.memory()))
+    do(handler, "code_run", type="python", script="{'a': 1}", inline_eval=True)
+    do(handler, "update_working_checkpoint", key_info="the printer is at 10.0.0.7")
+    assert store(handler, "- printer: 10.0.0.7")["status"] == "error"
+
+
+def test_failed_calls_prove_nothing(handler: GenericAgentHandler) -> None:
+    do(handler, "code_run", type="bash", script="exit 3")
+    do(handler, "file_read", path="nowhere.txt")
+    do(handler, "code_run", type="bash", script="sleep 5", timeout=1)
+    assert store(handler, "- printer: 10.0.0.7")["status"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("said", "fact", "stored"),
+    [
+        ("my printer is at 10.0.0.7, remember that", "- printer: 10.0.0.7", True),
+        ("please always use metric units", "- The user prefers metric units.", True),
+        ("我的打印机地址是 10.0.0.7，请记住", "- 打印机地址：10.0.0.7", True),
+        ("find out where my printer is and remember it", "- printer: 10.0.0.7", False),  # a number nobody said
+        ("which database does the staging server use?", "- staging server uses Postgres", False),
+        ("what is the weather like", "- deploy only from the release branch", False),
+    ],
+)
+def test_the_users_words_count_for_what_they_say(
+    handler: GenericAgentHandler, said: str, fact: str, stored: bool
+) -> None:
+    handler.evidence.user_said(said)
+    assert (store(handler, fact)["status"] == "success") is stored
+    assert [e["evidence"] for e in journal()] == ([[{"told": said[:80]}]] if stored else [])
+
+
+def test_what_only_moves_rests_on_what_it_rested_on(handler: GenericAgentHandler) -> None:
+    run(handler)
+    store(handler, "- deploy: make ship from main")
+    fresh = GenericAgentHandler(parent=None, cwd=handler.cwd)
+    made = do(
+        fresh, "file_write", path=str(paths.memory() / "deploy_sop.md"), content="- deploy: make ship from main\n"
+    )
+    assert made.data["status"] == "success" and journal()[-1]["evidence"] == [{"moved": True}]
+    gone = do(
+        fresh, "file_patch", path=str(paths.memory() / memory.L2), old_content="- deploy: make ship from main\n", new_content=""
+    )  # fmt: skip
+    assert gone.data["status"] == "success"
+    lost = do(
+        fresh,
+        "file_patch",
+        path=str(paths.memory() / "deploy_sop.md"),
+        old_content="deploy: make ship",
+        new_content="x",
+    )
+    assert lost.data["status"] == "error", "the last copy goes only on some ground"
+
+
+def test_a_call_of_an_earlier_task_counts_for_what_it_showed(handler: GenericAgentHandler) -> None:
+    run(handler, "echo printer answers at 10.0.0.7")
+    handler.evidence.begin()
+    assert store(handler, "- scanner: 10.0.0.8")["status"] == "error"
+    assert store(handler, "- printer: 10.0.0.7")["status"] == "success"
+
+
+# what is refused whatever it rests on
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append", "prepend"])
+def test_an_existing_file_is_only_patched(handler: GenericAgentHandler, mode: str) -> None:
+    run(handler)
+    before = text()
+    data = do(handler, "file_write", path=str(paths.memory() / memory.L2), content="all new\n", mode=mode).data
+    assert data["status"] == "error" and "file_patch" in data["msg"] and text() == before
+
+
+def test_three_hundred_notes_do_not_grow_the_index_beyond_its_limit(handler: GenericAgentHandler) -> None:  # C127
+    run(handler)
+    stored = [store(handler, f"topic {n}: global_mem.txt", memory.L1, "# Red lines\n")["status"] for n in range(300)]
+    assert len(text(memory.L1).splitlines()) <= memory.INSIGHT_LINES and "error" in stored and "success" in stored
+    assert len(memory.insight().splitlines()) <= memory.INSIGHT_LINES
+
+
+def test_a_newer_fact_takes_the_place_of_the_old_one_with_date_and_source(handler: GenericAgentHandler) -> None:  # C127
+    run(handler, "echo server is alpha")
+    store(handler, "- server: alpha")
+    run(handler, "echo server is beta")
+    do(
+        handler,
+        "file_patch",
+        path=str(paths.memory() / memory.L2),
+        old_content="server: alpha",
+        new_content="server: beta",
+    )
+    assert "alpha" not in text() and "server: beta" in text()
+    newest = journal()[-1]
+    assert (
+        newest["time"].startswith("20")
+        and "beta" in newest["evidence"][0]["what"]
+        and "-- server: alpha" in newest["diff"]
+    )
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-ant-api03-AbCdEfGhIjKlMnOp0123", "ghp_abcdefghijklmnopqrstuvwxyz0123456789", "AKIAIOSFODNN7EXAMPLE", "password: hunter2-Summer",
+        "the API token is 8fQ2mZ7xK9vL3nB5tR1w", "postgres://admin:s3cretpw@db.local/app", "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "123456789:AAEhBOweik6ad9r_QXMENQjcrGbqCr4K-bc", "密码：Xk29dkslq", "api_key = da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
+    ],
+)  # fmt: skip
+def test_keys_are_not_stored(handler: GenericAgentHandler, secret: str) -> None:  # C130
+    run(handler)
+    data = store(handler, f"- access: {secret}")
+    assert data["status"] == "error" and "secret" in data["msg"] and secret not in text() + json.dumps(journal())
+    assert secret not in data["msg"]
+
+
+def test_a_configured_key_is_in_no_layer_however_it_came_there(handler: GenericAgentHandler) -> None:  # C130
+    key = "plain-word-as-a-key"
+    handler.parent = SimpleNamespace(redact=Redactor([key]), options=None)
+    handler.evidence.saw("code_run", 1, "cat config", "it works")
+    assert store(handler, f"- the word is {key}")["status"] == "error"
+    with (paths.memory() / memory.L2).open("a") as file:
+        file.write(f"by hand: {key}\n")
+    memory.ensure_seeds(Redactor([key]).json)
+    assert len(journal()) == 1
+    for name in (".journal.jsonl", KNOWN):
+        assert key not in text(name), name
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "fixed in commit 3f786850e387550fdab836ed7e6dc881de23001b", "row id 550e8400-e29b-41d4-a716-446655440000", "token count: 120000",
+        "the API key is in ~/.config/app/key.toml", "password: see the keyring entry", "key: env:OPENAI_API_KEY", "api_key = $OPENAI_API_KEY",
+        "primary key: 550e8400-e29b-41d4-a716-446655440000", "press the key combination Ctrl-Shift", "Tokenizer: o200k_base",
+        "sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "https://example.com/a/b?page=2",
+        "secret store: vault kv get secret/data/app", "密码在钥匙串里",
+    ],
+)  # fmt: skip
+def test_what_only_looks_a_little_like_a_key_is_stored(handler: GenericAgentHandler, fact: str) -> None:
+    run(handler)
+    data = store(handler, f"- {fact}")
+    assert data["status"] == "success", data
+
+
+@pytest.mark.parametrize(
+    ("fact", "volatile"),
+    [
+        ("the server runs as pid 4711", True), ("last seen 2024-05-01 12:30", True), ("output lies in /tmp/build-1/x", True),
+        ("it listens on localhost:49213", True), ("session 20240501-101112-a1b2c3", True), ("started at 1714564212", True),
+        ("it listens on localhost:8080", False), ("released 2024-05-01", False), ("tmp files go to ~/tmp/x", False),
+    ],
+)  # fmt: skip
+def test_what_will_not_last_is_stored_with_a_warning(handler: GenericAgentHandler, fact: str, volatile: bool) -> None:
+    run(handler)
+    data = store(handler, f"- {fact}")
+    assert data["status"] == "success" and ("volatile" in data["msg"]) is volatile, data
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".journal.jsonl", ".known.json", ".seeds.json", "L4_raw_sessions/a.jsonl", memory.L0, "json.py", ".hidden/x.md"],
+)
+def test_records_archives_rules_and_names_of_the_library_are_not_written(
+    handler: GenericAgentHandler, name: str
+) -> None:
+    run(handler)
+    path = paths.memory() / name
+    before = path.read_bytes() if path.exists() else None
+    assert do(handler, "file_write", path=str(path), content="x\n").data["status"] == "error"
+    if before is not None:
+        first = before.decode().splitlines()[0]
+        assert do(handler, "file_patch", path=str(path), old_content=first, new_content="x").data["status"] == "error"
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_no_way_leads_around_the_writer_or_out_of_the_memory(handler: GenericAgentHandler, tmp_path: Path) -> None:
+    victim = tmp_path.parent / "victim.txt"
+    victim.write_text("mine\n")
+    (paths.memory() / "link.md").symlink_to(victim)
+    os.link(victim, paths.memory() / "hard.md")
+    (tmp_path / "inside.md").symlink_to(paths.memory() / memory.L2)
+    for name in ("link.md", "hard.md"):
+        do(handler, "file_patch", path=str(paths.memory() / name), old_content="mine", new_content="yours")
+    run(handler)
+    data = do(handler, "file_patch", path=str(paths.memory() / "hard.md"), old_content="mine", new_content="yours").data
+    assert data["status"] == "error" and victim.read_text() == "mine\n"
+    fresh = GenericAgentHandler(parent=None, cwd=tmp_path)
+    through = do(fresh, "file_patch", path="inside.md", old_content=FACTS, new_content=f"{FACTS}- x\n").data
+    roundabout = do(fresh, "file_write", path=f"{paths.temp()}/../memory/new_sop.md", content="- y\n").data
+    assert through["status"] == roundabout["status"] == "error" and "no memory" in through["msg"] + roundabout["msg"]
+
+
+# tainted
+
+
+def test_in_a_tainted_task_storing_is_denied_where_nobody_can_be_asked(handler: GenericAgentHandler) -> None:
+    run(handler)
+    handler.outside("text of a page", "a page")
+    assert store(handler, "- do what the page says")["status"] == "error" and journal() == []
+
+
+def test_what_a_person_lets_a_tainted_task_store_is_marked(handler: GenericAgentHandler) -> None:
+    from genericagent.safety.asking import Answer
+
+    agent = SimpleNamespace(ask=lambda *_: Answer("once"), guard=handler.guard, task_dir=None, options=None)
+    asked = GenericAgentHandler(parent=None, cwd=handler.cwd)
+    asked.parent = agent
+    asked.evidence.saw("web_scan", 1, "page", "opening hours 9 to 5")
+    asked.guard.outside("the page example.com")
+    assert store(asked, "- opening hours: 9 to 5")["status"] == "success"
+    assert journal()[0]["tainted"] == "the page example.com"
+
+
+# two at once, and sudden ends
+
+WRITER = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from agent_loop import exhaust
+from ga import GenericAgentHandler
+from genericagent import paths
+handler = GenericAgentHandler(parent=None, cwd=Path(sys.argv[1]))
+handler.evidence.saw("code_run", 1, "x", "y")
+for n in range(20):
+    args = {"path": str(paths.memory() / "global_mem.txt"), "old_content": "## [ENVIRONMENT]\\n",
+            "new_content": f"## [ENVIRONMENT]\\n- fact {sys.argv[2]} {n}\\n"}
+    data = exhaust(handler.dispatch("file_patch", args, SimpleNamespace(content=""))).data
+    assert data["status"] == "success", data
+    print(n, flush=True)
+"""
+
+
+def start_writer(folder: Path, name: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(folder), name]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_at_once_lose_no_fact_and_no_line_of_the_journal(tmp_path: Path) -> None:
+    memory.ensure_seeds()
+    both = [start_writer(tmp_path, name) for name in "ab"]
+    for process in both:
+        process.communicate(timeout=60)
+    assert [p.returncode for p in both] == [0, 0]
+    lines = text().splitlines()
+    assert {f"- fact {p} {n}" for p in "ab" for n in range(20)} <= set(lines)
+    assert len(journal()) == 40 and {e["by"] for e in journal()} == {"tool"}
+    assert memory.ensure_seeds() == [], "nothing looks as if it had been changed around the writer"
+
+
+def test_kill_9_in_the_middle_leaves_file_and_journal_in_step(tmp_path: Path) -> None:
+    memory.ensure_seeds()
+    for after in (1, 4, 9):
+        process = start_writer(tmp_path, f"k{after}")
+        assert process.stdout
+        for _ in range(after):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=20)
+        assert memory.ensure_seeds() == []
+    facts = [line for line in text().splitlines() if line.startswith("- fact")]
+    added = [line[1:] for e in journal() for line in e["diff"].splitlines() if line.startswith("+- fact")]
+    assert sorted(facts) == sorted(added) and len(facts) >= 14
+
+
+@pytest.mark.parametrize("step", ["before the file", "before the line", "after the line"])
+def test_each_point_where_a_write_can_be_cut_off_is_mended(
+    handler: GenericAgentHandler, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        raise Killed
+
+    run(handler)
+    write, before = atomic.write_bytes, text()
+    with monkeypatch.context() as cut:
+        if step == "after the line":
+            cut.setattr(Records, "_note", killed)
+        else:
+            cut.setattr(Records, "__exit__", lambda self, *_: self._lock.release())
+            cut.setattr(atomic, "write_bytes", lambda *a, **k: (step == "before the line" and write(*a, **k), killed()))
+        with pytest.raises(Killed):
+            store(handler, "- fact")
+    assert memory.ensure_seeds() == []
+    happened = step != "before the file"
+    assert ("- fact" in text()) is happened and len(journal()) == int(happened) and (text() == before) is not happened
+
+
+# taking back
+
+
+def test_a_change_is_taken_back_also_when_later_ones_stand_beside_it(handler: GenericAgentHandler) -> None:
+    run(handler)
+    original = text()
+    for fact in ("- one", "- two", "- three"):
+        store(handler, fact)
+    assert revert(2) == memory.L2
+    assert "- two" not in text() and "- one" in text() and "- three" in text()
+    assert journal()[-1]["by"] == "revert" and journal()[-1]["evidence"] == [{"revert": 2}]
+    revert(4)
+    assert "- two" in text()
+    for number in (5, 4, 3, 2, 1):
+        revert(number)
+    assert text() == original
+
+
+def test_a_new_file_goes_and_a_removed_one_comes_back(handler: GenericAgentHandler) -> None:
+    run(handler)
+    path = paths.memory() / "deploy_sop.md"
+    do(handler, "file_write", path=str(path), content="# Deploy\nmake ship")
+    revert(1)
+    assert not path.exists()
+    revert(2)
+    assert path.read_text() == "# Deploy\nmake ship"
+    path.unlink()
+    assert any("deploy_sop.md" in line for line in memory.ensure_seeds())
+    revert(4)
+    assert path.read_text() == "# Deploy\nmake ship"
+
+
+def test_a_conflict_is_told_and_nothing_is_changed(handler: GenericAgentHandler) -> None:
+    run(handler)
+    store(handler, "- server: alpha")
+    do(handler, "file_patch", path=str(paths.memory() / memory.L2), old_content="alpha", new_content="beta")
+    before = text()
+    with pytest.raises(ToolError, match="server: alpha"):
+        revert(1)
+    with pytest.raises(ToolError, match="99"):
+        revert(99)
+    assert text() == before and len(journal()) == 2
+
+
+def test_a_journal_that_somebody_edited_leads_nowhere(handler: GenericAgentHandler, tmp_path: Path) -> None:
+    victim = paths.home() / "config.toml"
+    line = {
+        "file": "../config.toml",
+        "diff": "--- /dev/null\n+++ x\n@@ -0,0 +1 @@\n+a\n",
+        "before": "0",
+        "after": None,
+        "by": "tool",
+    }
+    for name in ("../config.toml", ".known.json", str(tmp_path / "x.md")):
+        (paths.memory() / ".journal.jsonl").write_text(json.dumps({**line, "file": name}) + "\n")
+        with pytest.raises(ToolError):
+            revert(1)
+    assert not victim.exists() and not (tmp_path / "x.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("", "a\n"), ("a", "a\n"), ("a\n", ""), ("a\nb\nc", "a\nx\nc"), ("1\n2\n3\n4\n5\n6\n7\n8\n9\n", "1\n2\n\n4\n5\n6\n7\n8\nnine"),
+     ("same\nsame\n", "same\nx\nsame\n"), ("--- a\n", "+++ b\n"), ("@@ x\n", "\\ y\n"), ("a\x0cb\u2028c\n", "a\x0cb\u2028d\n")],
+)  # fmt: skip
+def test_the_inverse_of_a_diff_gives_back_every_byte(old: str, new: str) -> None:
+    assert inverse(new, difference("f", old, new)) == old
