@@ -51,8 +51,8 @@ from genericagent.safety.asking import NO, Answer, Desk
 from genericagent.safety.guard import TERMINAL, Containment, Guard, contain, zones_of
 from genericagent.safety.policy import Origin, Rules, parse_rules, unreadable
 from genericagent.safety.redact import Redactor
-from genericagent.store import atomic
-from genericagent.store.journal import Journal, find, history_from, list_sessions, new_id
+from genericagent.store import archive, atomic, search
+from genericagent.store.journal import Journal, history_from, new_id
 from genericagent.store.ledger import Ledger
 from genericagent.store.restored import message_from
 from genericagent.tools.code_run import Limits
@@ -333,14 +333,21 @@ class GenericAgent:
     def list_sessions(self) -> list[tuple[str, float, str]]:
         """(id, age in seconds, title) of every saved session, newest first."""
         now = time.time()
-        return [(s.id, now - s.updated, s.title) for s in list_sessions(paths.sessions())]
+        return [(s.id, now - s.updated, self.redact(s.title)) for s in search.listing()[0]]
+
+    def search_sessions(
+        self, query: str, days: float | None = None, most: int = 20, width: int = 160
+    ) -> tuple[list[search.Hit], list[str]]:
+        """(the sessions of the last `days` that hold these words, best first; names of damaged archives). SessionError."""
+        now = time.time()
+        return search.search(query, now - days * 86400 if days else 0, now, most, self.redact, width)
 
     def resume(self, wanted: str = "") -> str:
         """Go on with a saved session (an id, its beginning, or a path; empty: the newest). Raises SessionError.
 
         Returns what the user should know about it, in one line.
         """
-        path = find(paths.sessions(), wanted)
+        path = search.find(wanted)
         journal, records, report = Journal.open(path)
         self.new_session()
         restored = history_from(records)
@@ -416,6 +423,8 @@ class GenericAgent:
         """Work the queue until close(). Meant for a thread of its own."""
         while (task := self._tasks.get()) is not None:
             self.run_task(task)
+            if self._tasks.empty():
+                archive.now_and_then(time.time())
 
     def close(self) -> None:
         """Stop the running task and end run() after it."""

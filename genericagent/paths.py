@@ -98,6 +98,11 @@ def sessions() -> Path:
     return home() / "sessions"
 
 
+def archive() -> Path:
+    """Finished sessions, packed: layer L4 of the memory."""
+    return memory() / "L4_raw_sessions"
+
+
 def logs() -> Path:
     return home() / "logs"
 

@@ -22,6 +22,7 @@ class Said(list[str]):
         self.texts = prompts.catalog("chat")
         self.view = View(self.texts)
         self.running = self.closed = False
+        self.listed: list[str] = []
 
     def say(self, key: str, **values: object) -> None:
         self.append(self.texts[key].format(**values))
