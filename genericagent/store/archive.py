@@ -118,7 +118,7 @@ def now_and_then(now: float, clock: Callable[[], float] = time.monotonic) -> Non
     """A short round of `tidy`, when the last one was a while ago. Never fails."""
     lock, end = _lock(), clock() + SLICE
     try:
-        if lock.exists() and now - lock.stat().st_mtime < PAUSE:
+        if lock.exists() and 0 <= now - lock.stat().st_mtime < PAUSE:
             return
         if next(_finished(now - OLD, SLICE_BYTES), None):
             _, faults = tidy(now - OLD, lambda: clock() >= end, SLICE_BYTES)

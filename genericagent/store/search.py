@@ -68,16 +68,16 @@ def listing(since: float = 0.0) -> tuple[list[SessionInfo], list[str]]:
     """(the sessions changed since then, archived or not, newest first; the names of archives that cannot be read)."""
     files = _files()
 
-    def work(index: sqlite3.Connection) -> tuple[list[Any], list[str]]:
+    def work(index: sqlite3.Connection) -> tuple[list[SessionInfo], list[str]]:
         damaged = _refresh(index, files, whole=False)
         known = "SELECT name, id, created, title FROM files WHERE id IS NOT NULL AND mtime >= ?"
-        return index.execute(known, (int(since * 1e9),)).fetchall(), damaged
+        rows = index.execute(known, (int(since * 1e9),))
+        return newest_first(_info(files[name], *about) for name, *about in rows), damaged
 
     try:
-        rows, damaged = _on_index(work, wait=0)
+        return _on_index(work, wait=0)
     except SessionError:  # no SQLite here
         return [info for info in journal.list_sessions(paths.sessions()) if info.updated >= since], []
-    return newest_first(_info(files[name], *about) for name, *about in rows), damaged
 
 
 def find(wanted: str = "") -> Path:
@@ -95,23 +95,21 @@ def search(
     `redact` is used on what is shown, `width`: characters of it. Raises SessionError where there can be no index."""
     words, files = _words(query), _files()
 
-    def work(index: sqlite3.Connection) -> tuple[list[Any], list[str]]:
+    def work(index: sqlite3.Connection) -> tuple[list[Hit], list[str]]:
         damaged = _refresh(index, files, whole=True)
         found = index.execute(
             "SELECT name, id, created, files.title, tainted, n FROM texts JOIN files ON n = texts.rowid"
             " WHERE texts MATCH ? AND mtime >= ? ORDER BY bm25(texts, 8, 1) / (1 + (? - mtime / 1e9) / ?), mtime DESC LIMIT ?",
             (" AND ".join(map(_phrase, words)), int(since * 1e9), now, HALF, most),
         )
-        body = "SELECT body FROM texts WHERE rowid = ?"
-        return [(*row[:-1], *index.execute(body, row[-1:]).fetchone()) for row in found.fetchall()], damaged
+        return [hit(index, *row) for row in found.fetchall()], damaged
 
-    if not words:
-        return [], []
-    rows, damaged = _on_index(work, WAIT)
-    return [
-        Hit(_info(files[name], id, created, redact(title)), _around(redact(body.replace(_SPLIT, "")), words, width), tainted)
-        for name, id, created, title, tainted, body in rows
-    ], damaged  # fmt: skip
+    def hit(index: sqlite3.Connection, name: bytes, id: str, created: float, title: str, tainted: str, n: int) -> Hit:
+        (body,) = index.execute("SELECT body FROM texts WHERE rowid = ?", (n,)).fetchone()
+        around = _around(redact(body.replace(_SPLIT, "")), words, width)
+        return Hit(_info(files[name], id, created, redact(title)), around, tainted)
+
+    return _on_index(work, WAIT) if words else ([], [])
 
 
 def _info(file: _File, id: str, created: float, title: str) -> SessionInfo:
@@ -174,7 +172,9 @@ def _on_index(work: Callable[[sqlite3.Connection], T], wait: float) -> T:
             try:
                 with contextlib.closing(_opened(place)) as index, index:
                     return work(index)
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:  # damage has many faces; what one in memory shows too is a bug
+                if not place and not isinstance(error, sqlite3.Error):
+                    raise
                 fault = error
                 logging.getLogger(__name__).info("the index of the sessions is made anew: %s", error)
                 for old in (f"{file}-journal", file) if place else ():
