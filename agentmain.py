@@ -51,7 +51,7 @@ from genericagent.safety.asking import NO, Answer, Desk
 from genericagent.safety.guard import TERMINAL, Containment, Guard, contain, zones_of
 from genericagent.safety.policy import Origin, Rules, parse_rules, unreadable
 from genericagent.safety.redact import Redactor
-from genericagent.store import archive, atomic, search
+from genericagent.store import atomic
 from genericagent.store.journal import Journal, history_from, new_id
 from genericagent.store.ledger import Ledger
 from genericagent.store.restored import message_from
@@ -61,6 +61,7 @@ from plugins import hooks
 
 if TYPE_CHECKING:
     from genericagent.safety.sandbox import Sandbox
+    from genericagent.store.search import Hit
 
 # result of the loop → (status, exit code); EXITED with a question is ("needs_input", 4)
 RESULTS = {
@@ -332,22 +333,28 @@ class GenericAgent:
 
     def list_sessions(self) -> list[tuple[str, float, str]]:
         """(id, age in seconds, title) of every saved session, newest first."""
+        from genericagent.store.search import listing
+
         now = time.time()
-        return [(s.id, now - s.updated, self.redact(s.title)) for s in search.listing()[0]]
+        return [(s.id, now - s.updated, self.redact(s.title)) for s in listing()[0]]
 
     def search_sessions(
         self, query: str, days: float | None = None, most: int = 20, width: int = 160
-    ) -> tuple[list[search.Hit], list[str]]:
+    ) -> tuple[list[Hit], list[str]]:
         """(the sessions of the last `days` that hold these words, best first; names of damaged archives). SessionError."""
+        from genericagent.store.search import search
+
         now = time.time()
-        return search.search(query, now - days * 86400 if days else 0, now, most, self.redact, width)
+        return search(query, now - days * 86400 if days else 0, now, most, self.redact, width)
 
     def resume(self, wanted: str = "") -> str:
         """Go on with a saved session (an id, its beginning, or a path; empty: the newest). Raises SessionError.
 
         Returns what the user should know about it, in one line.
         """
-        path = search.find(wanted)
+        from genericagent.store.search import find
+
+        path = find(wanted)
         journal, records, report = Journal.open(path)
         self.new_session()
         restored = history_from(records)
@@ -424,6 +431,8 @@ class GenericAgent:
         while (task := self._tasks.get()) is not None:
             self.run_task(task)
             if self._tasks.empty():
+                from genericagent.store import archive
+
                 archive.now_and_then(time.time())
 
     def close(self) -> None:
