@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from .. import paths
 from ..errors import ConfigError, UsageError
 from ..prompts import catalog
 from ..safety.redact import Redactor
@@ -37,6 +38,7 @@ def run_sessions(argv: Sequence[str]) -> int:
     if args.archive is not None:
         if not args.archive >= 1:
             raise UsageError("--archive takes a number of days from 1 on")
+        paths.ensure_home()
         packed, faults = archive.tidy(now - args.archive * 86400)
         sys.stdout.write(f"archived: {packed}\n")
         sys.stderr.writelines(f"warning: {one_line(str(fault), 300)}\n" for fault in faults)

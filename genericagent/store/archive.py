@@ -79,6 +79,7 @@ def pack(path: Path, before: float) -> Path:
 def unpack(packed: Path) -> Path:
     """Put an archived session back among the others; returns its file. Raises SessionError, and then it is archived."""
     path = paths.sessions() / f"{name_of(packed)}.jsonl"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     with _alone(path):
         data = content(packed)
         if not path.exists():

@@ -75,7 +75,7 @@ def listing(since: float = 0.0) -> tuple[list[SessionInfo], list[str]]:
         return newest_first(_info(files[name], *about) for name, *about in rows), damaged
 
     try:
-        return _on_index(work, wait=0)
+        return _on_index(work, wait=1.0) if files else ([], [])
     except SessionError:  # no SQLite here
         return [info for info in journal.list_sessions(paths.sessions()) if info.updated >= since], []
 
@@ -83,6 +83,9 @@ def listing(since: float = 0.0) -> tuple[list[SessionInfo], list[str]]:
 def find(wanted: str = "") -> Path:
     """As journal.find, among all sessions; an archived one is unpacked. Raises SessionError, NoSuchSession."""
     path = journal.find(paths.sessions(), wanted, lambda: listing()[0])
+    if path.parent in (Path(), paths.sessions()) and not path.exists():  # it is called by its old name
+        packed = paths.archive() / f"{path.name}.gz"
+        return unpack(packed) if packed.exists() else path
     archived = path.name.endswith(PACKED) and path.parent.resolve() == paths.archive().resolve()
     return unpack(path) if archived else path
 
@@ -99,7 +102,7 @@ def search(
         damaged = _refresh(index, files, whole=True)
         found = index.execute(
             "SELECT name, id, created, files.title, tainted, n FROM texts JOIN files ON n = texts.rowid"
-            " WHERE texts MATCH ? AND mtime >= ? ORDER BY bm25(texts, 8, 1) / (1 + (? - mtime / 1e9) / ?), mtime DESC LIMIT ?",
+            " WHERE texts MATCH ? AND mtime >= ? ORDER BY bm25(texts, 8, 1) / (1 + max(0, ? - mtime / 1e9) / ?), mtime DESC LIMIT ?",
             (" AND ".join(map(_phrase, words)), int(since * 1e9), now, HALF, most),
         )
         return [hit(index, *row) for row in found.fetchall()], damaged
@@ -109,7 +112,7 @@ def search(
         around = _around(redact(body.replace(_SPLIT, "")), words, width)
         return Hit(_info(files[name], id, created, redact(title)), around, tainted)
 
-    return _on_index(work, WAIT) if words else ([], [])
+    return _on_index(work, WAIT) if words and files else ([], [])
 
 
 def _info(file: _File, id: str, created: float, title: str) -> SessionInfo:
@@ -164,6 +167,7 @@ def _on_index(work: Callable[[sqlite3.Connection], T], wait: float) -> T:
     with contextlib.ExitStack() as stack:
         stack.callback(lock.release)
         try:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
             while not (ours := lock.acquire()) and time.monotonic() < end:
                 time.sleep(0.02)
         except OSError:  # no leave to write there

@@ -239,6 +239,9 @@ def test_the_newest_is_found_wherever_it_is(tmp_path: Path) -> None:
     assert archive.pack(made("newest", days=15), NOW) and archive.pack(paths.sessions() / "old.jsonl", NOW)
     assert search.find() == paths.sessions() / "newest.jsonl"
     assert search.find(str(packed("old"))) == paths.sessions() / "old.jsonl"
+    for name in ("old.jsonl", str(paths.sessions() / "old.jsonl")):  # as it was called before
+        archive.pack(paths.sessions() / "old.jsonl", time.time() + DAY)
+        assert search.find(name) == paths.sessions() / "old.jsonl"
     with pytest.raises(NoSuchSession, match="no sessions match"):
         search.find("zebra")
     copy = tmp_path / "elsewhere.jsonl.gz"

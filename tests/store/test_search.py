@@ -262,6 +262,29 @@ def test_a_session_that_is_being_written_is_found(monkeypatch: pytest.MonkeyPatc
     journal.close()
 
 
+def test_asking_an_empty_home_makes_nothing_in_it(ga_home: Path) -> None:
+    assert search.listing() == ([], []) and search.search("zebra", 0, NOW) == ([], [])
+    assert list(ga_home.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX modes")
+def test_a_folder_that_is_made_is_for_the_user_only() -> None:
+    made("a", "zebra", days=20)
+    archive.tidy(NOW - 14 * DAY)
+    for ask in (lambda: found("zebra"), lambda: archive.unpack(paths.archive() / "a.jsonl.gz")):
+        for path in paths.sessions().iterdir():
+            path.unlink()
+        paths.sessions().rmdir()
+        ask()
+        assert paths.sessions().stat().st_mode & 0o077 == 0
+
+
+def test_a_session_from_the_future_is_not_the_last() -> None:
+    made("a", "zebra", days=-1000)
+    made("b", "zebra", days=1000)
+    assert found("zebra") == ["a", "b"]
+
+
 # damage
 
 
