@@ -54,7 +54,7 @@ from genericagent.safety.guard import TERMINAL, Containment, Guard, contain, zon
 from genericagent.safety.policy import Origin, Rules, parse_rules, unreadable
 from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
-from genericagent.store.journal import Journal, find, history_from, list_sessions, new_id
+from genericagent.store.journal import Journal, history_from, new_id
 from genericagent.store.ledger import Ledger
 from genericagent.store.restored import message_from
 from genericagent.tools.code_run import Limits
@@ -63,6 +63,7 @@ from plugins import hooks
 
 if TYPE_CHECKING:
     from genericagent.safety.sandbox import Sandbox
+    from genericagent.store.search import Hit
     from TMWebDriver import TMWebDriver
 
 # result of the loop → (status, exit code); EXITED with a question is ("needs_input", 4)
@@ -366,15 +367,28 @@ class GenericAgent:
 
     def list_sessions(self) -> list[tuple[str, float, str]]:
         """(id, age in seconds, title) of every saved session, newest first."""
+        from genericagent.store.search import listing
+
         now = time.time()
-        return [(s.id, now - s.updated, s.title) for s in list_sessions(paths.sessions())]
+        return [(s.id, now - s.updated, self.redact(s.title)) for s in listing()[0]]
+
+    def search_sessions(
+        self, query: str, days: float | None = None, most: int = 20, width: int = 160
+    ) -> tuple[list[Hit], list[str]]:
+        """(the sessions of the last `days` that hold these words, best first; names of damaged archives). SessionError."""
+        from genericagent.store.search import search
+
+        now = time.time()
+        return search(query, now - days * 86400 if days else 0, now, most, self.redact, width)
 
     def resume(self, wanted: str = "") -> str:
         """Go on with a saved session (an id, its beginning, or a path; empty: the newest). Raises SessionError.
 
         Returns what the user should know about it, in one line.
         """
-        path = find(paths.sessions(), wanted)
+        from genericagent.store.search import find
+
+        path = find(wanted)
         journal, records, report = Journal.open(path)
         self.new_session()
         restored = history_from(records)
@@ -451,6 +465,10 @@ class GenericAgent:
         """Work the queue until close(). Meant for a thread of its own."""
         while (task := self._tasks.get()) is not None:
             self.run_task(task)
+            if self._tasks.empty():
+                from genericagent.store import archive
+
+                archive.now_and_then(time.time())
 
     def close(self) -> None:
         """Stop the running task and end run() after it."""

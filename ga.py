@@ -25,7 +25,7 @@ from genericagent.memory.evidence import COUNTED, Evidence
 from genericagent.prompts import say
 from genericagent.safety.asking import NO
 from genericagent.safety.confine import Confinement
-from genericagent.safety.guard import WEB, Containment, Guard, Ruling, real
+from genericagent.safety.guard import TERMINAL, WEB, Containment, Guard, Ruling, real
 from genericagent.safety.redact import MARK as MASK
 from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
@@ -50,7 +50,7 @@ LONG_TASK = 15  # turns after which a task that ends is asked whether it taught 
 LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
 CODE_LIMIT, READ_LIMIT, PAGE_LIMIT, PAGE_TEXT_LIMIT, WEB_LIMIT = 10_000, 20_000, 35_000, 10_000, 8_000  # characters
-INLINE_METHODS = ("enter_plan_mode", "enter_project_mode", "subagent")
+INLINE_METHODS = ("enter_plan_mode", "enter_project_mode", "subagent", "search_sessions")
 
 
 @cache
@@ -465,6 +465,22 @@ class GenericAgentHandler(BaseHandler):
                 answer = self.outside(answer, say("source_subagent", name=result["name"]))
             result["answer"] = answer
         return results
+
+    def search_sessions(self, words: str, days: float | None = None) -> Any:
+        """What earlier conversations say about these words. Raises ToolError where they are not for this task: a rule
+        denies it, or somebody else's text may be asking and nobody watches."""
+        unwatched = self.guard.tainted and self.guard.origin not in TERMINAL
+        if unwatched or self.guard.rule("file_read", {"path": str(paths.sessions())}, self.cwd).verdict != "allow":
+            raise ToolError(say("sessions_hidden"))
+        found, _ = self.parent.search_sessions(words, days, most=9, width=400) if self.parent else ([], [])
+        hits = [hit for hit in found if hit.session.id != self.parent.session_id]
+        text = "\n".join(
+            f"{one_line(hit.session.id)} {time.strftime('%Y-%m-%d', time.localtime(hit.session.updated))} "
+            f"{hit.session.title}\n  {hit.around}"
+            for hit in hits
+        )
+        source = next((f"{hit.session.id}: {hit.tainted}" for hit in hits if hit.tainted), "")
+        return self.outside(text, source) if source else text or say("no_hits")
 
     def _plan_gate(self, answer: str) -> str | None:
         plan = self.working.get("plan")

@@ -4,6 +4,7 @@ GAError
 ├── UsageError        the command was called wrongly (exit 2)
 ├── ConfigError       configuration is missing or broken (exit 1)
 ├── SessionError      a saved session cannot be opened or is held by somebody else
+│   └── NoSuchSession there is none of that name
 ├── ToolError         a tool refuses; its text becomes the tool's result for the model
 ├── Aborted           the user stopped the work
 ├── BudgetError       the next model call might cross a cap on money
@@ -27,6 +28,10 @@ class ConfigError(GAError):
 
 class SessionError(GAError):
     """A saved session cannot be opened, is not a session, or is in use."""
+
+
+class NoSuchSession(SessionError):
+    """None has that id or name."""
 
 
 class ToolError(GAError):

@@ -103,6 +103,11 @@ def pairing() -> Path:
     return home() / "browser" / "secret"
 
 
+def archive() -> Path:
+    """Finished sessions, packed: layer L4 of the memory."""
+    return memory() / "L4_raw_sessions"
+
+
 def logs() -> Path:
     return home() / "logs"
 

@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     p = _Parser(
         prog="ga",
         description="A personal agent: chat in the terminal, or one task from a script.",
-        epilog="ga sessions [WORD] lists saved conversations by their first request.",
+        epilog="ga sessions [WORDS] lists or searches saved conversations.",
         allow_abbrev=False,
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")
@@ -230,15 +230,9 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
 
 def _subcommand(name: str, rest: Sequence[str]) -> int:
     if name == "sessions":
-        from ..paths import sessions
-        from ..store.journal import list_sessions
+        from .sessions import run_sessions
 
-        words = " ".join(rest).lower()
-        found = [info for info in list_sessions(sessions()) if words in info.title.lower()]
-        sys.stdout.writelines(f"{clean(info.id)}  {one_line(info.title)}\n" for info in found)
-        if not found:
-            sys.stderr.write("no sessions\n")
-        return 0
+        return run_sessions(rest)
     if name == "browser":
         from .browser import run_browser
 

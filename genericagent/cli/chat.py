@@ -88,6 +88,7 @@ class Chat:
         self._hint, self._hint_until, self._armed_until = "", 0.0, 0.0
         self._waiting: deque[str] = deque()
         self._choices: list[str] = []
+        self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
         self._follower: threading.Thread | None = None
         self.face: Lines | Screen = Lines(self) if plain else Screen(self)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import GAError
+from ..errors import GAError, NoSuchSession
 from ..safety.term import clean, one_line
 
 if TYPE_CHECKING:
@@ -119,21 +120,45 @@ def cost(chat: Chat, args: str) -> None:
     chat.say("plain", text=clean(chat.agent.usage_text()))
 
 
-@command(usage="[n|id]", idle=True)
+@command(usage="[words]")
+def sessions(chat: Chat, args: str) -> None:
+    """list earlier conversations, or search them"""
+    lines, damaged = list[str](), list[str]()
+    if args:
+        hits, damaged = chat.agent.search_sessions(args)
+        chat.listed = [hit.session.id for hit in hits]
+        for hit in hits:
+            about = hit.session
+            lines.append(_line(chat, len(lines), time.time() - about.updated, about.id, about.title))
+            lines[-1] += f"\n     {one_line(hit.around, 200)}" * bool(hit.around)
+    else:
+        listed = chat.agent.list_sessions()
+        chat.listed = [id for id, _, _ in listed]
+        lines = [_line(chat, n, age, id, title) for n, (id, age, title) in enumerate(listed[:20])]
+    for name in damaged:
+        chat.error("session_damaged", name=one_line(name))
+    chat.say("plain", text="\n".join(lines) or chat.texts["no_hits" if args else "no_sessions"])
+
+
+@command(usage="[n|id|words]", idle=True)
 def resume(chat: Chat, args: str) -> None:
-    """list earlier conversations, or go on with one"""
-    sessions = chat.agent.list_sessions()
+    """list or search earlier conversations, or go on with one"""
     if not args:
-        lines = [
-            f"{n:>3}  {_age(chat, age):>8}  {id_}  {one_line(str(title), 60)}"
-            for n, (id_, age, title) in enumerate(sessions[:20], 1)
-        ]
-        return chat.say("plain", text="\n".join(lines) or chat.texts["no_sessions"])
-    if args.isdecimal() and 1 <= int(args) <= len(sessions):
-        args = sessions[int(args) - 1][0]
-    about = chat.agent.resume(args)
+        return sessions(chat, "")
+    wanted = args
+    if args.isdecimal():
+        ids = chat.listed or [id for id, _, _ in chat.agent.list_sessions()]
+        wanted = ids[int(args) - 1] if 1 <= int(args) <= len(ids) else args
+    try:
+        about = chat.agent.resume(wanted)
+    except NoSuchSession:
+        return sessions(chat, args)
     chat.forget()
     return chat.say("resumed", about=one_line(str(about), 200))
+
+
+def _line(chat: Chat, n: int, seconds: float, id: str, title: str) -> str:
+    return f"{n + 1:>3}  {age(chat.texts, seconds):>8}  {one_line(id)}  {one_line(title, 60)}"
 
 
 @command(usage="QUESTION")
@@ -195,9 +220,9 @@ def quit(chat: Chat, args: str) -> None:
     chat.close()
 
 
-def _age(chat: Chat, seconds: float) -> str:
+def age(texts: Mapping[str, str], seconds: float) -> str:
     """How long ago, in the largest unit that fits."""
     for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= length:
-            return chat.texts[unit].format(n=int(seconds // length))
-    return chat.texts["just_now"]
+            return texts[unit].format(n=int(seconds // length))
+    return texts["just_now"]

@@ -22,7 +22,7 @@ from .confine import Confinement
 from .policy import Action, Grants, Mode, Origin, Rules, decide, ruled_out, settle, strictest
 from .term import one_line, visible
 from .web import LOOPBACK, UNKNOWN, Tab, View, place, web_actions
-from .zones import Zones
+from .zones import ARCHIVE, Zones
 
 if TYPE_CHECKING:  # imported when they are needed: a task without a script needs neither
     from .commands import Findings
@@ -80,7 +80,7 @@ def contain(
         raise ConfigError(say("sandbox_own_home", folder=zones.workspace))
     from .sandbox import Sandbox, why_not
 
-    for folder in zones.writable:
+    for folder in (*zones.writable, zones.home / ARCHIVE):  # what is not there yet cannot be hidden
         folder.mkdir(parents=True, exist_ok=True)
     sandbox = Sandbox(zones, net=net, hide=hide)
     fault = why_not(sandbox)

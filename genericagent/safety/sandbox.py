@@ -22,7 +22,7 @@ from .. import paths
 from ..errors import ToolError
 from .runs_later import Look, Memory, hold, let_go, look, marks, missing, put_back
 from .syscalls import filter_fd, readable
-from .zones import OWN_STEERING, Zones
+from .zones import ARCHIVE, OWN_STEERING, Zones
 
 EMPTY = Path(__file__).parents[1] / "py.typed"  # an empty file, put over what must not be read
 SCRATCH = ("/tmp", "/var/tmp")  # empty in each call, and gone after it
@@ -123,7 +123,12 @@ class Sandbox:
         found |= {p: "ro" for p in _real(*show, *self.fixed, zones.home / "temp/_output")}
         found[zones.home] = "empty"
         found |= {p: "ro" for p in _real(*(zones.home / name for name in OWN_SHOWN))}
-        secrets = [*zones.existing_secrets(), *self.hide, *(paths.program().parent / name for name in OWN_NAMES)]
+        secrets = [
+            *zones.existing_secrets(),
+            zones.home / ARCHIVE,
+            *self.hide,
+            *(paths.program().parent / name for name in OWN_NAMES),
+        ]
         found |= {p: "closed" if p.is_dir() else "null" for p in [*_real(*secrets), *self._hideable()]}
         for path in [path for path, how in found.items() if how not in ("rw", "tmp")]:
             _pin(found, path)

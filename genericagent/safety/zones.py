@@ -38,8 +38,9 @@ SECRET = (
 )  # fmt: skip
 SYSTEM_SECRET = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/ssl/private", "/etc/krb5.keytab")
 # Below $GA_HOME.
+ARCHIVE = "memory/L4_raw_sessions"  # other conversations too
 OWN_SECRET = (
-    "config.toml", "mykey.py", "mykey.json", "sessions", "logs", "spend", "chat_history", "browser", "extension",
+    "config.toml", "mykey.py", "mykey.json", "sessions", ARCHIVE, "logs", "spend", "chat_history", "browser", "extension",
 )  # fmt: skip
 # What steers a task that runs, in its folder below temp. What it is asked by and answers with beside that has names
 # (input.txt, result.json, output.txt) that a model may well give to files of its own: never followed when it is a link.
@@ -69,7 +70,7 @@ class Zones:
         """The zone of a real path. Of $GA_HOME only temp and memory are ever written, also when it is the workspace."""
         if self.protected(path):
             return "protected"
-        if path.is_relative_to(self.home / "memory"):
+        if path.is_relative_to(self.home / "memory") and not _below(path, self.home / ARCHIVE):
             return "memory"
         if path.is_relative_to(self.home / "temp"):
             return "workspace" if path.is_relative_to(self.workspace) else "temp"

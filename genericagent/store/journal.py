@@ -24,13 +24,13 @@ import stat
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..errors import SessionError
+from ..errors import NoSuchSession, SessionError
 from . import atomic
 from .lock import FileLock
 from .restored import UNKNOWN, Restored, history_from, title_of
@@ -52,7 +52,7 @@ VERSION = 1
 _HEAD = len('{"crc":"00000000","rec":')
 _BEGIN = re.compile(rb'\{"crc":"')  # never inside a record's text: there the quotes are escaped
 _OPEN = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_HEADER_BYTES = 65536  # the header and the first request are looked for in this much of a file
+HEAD_BYTES = 65536  # the header and the first request are looked for in this much of a file
 _SEARCHED = 1 << 26  # bytes; in a file up to this size a lost header is made good
 
 
@@ -98,13 +98,13 @@ def read(path: Path) -> Loaded:
         if not stat.S_ISREG(path.stat().st_mode):
             raise SessionError(f"{path} is not a file; it was left as it is")
         with path.open("rb") as file:
-            data = file.read(_HEADER_BYTES)
+            data = file.read(HEAD_BYTES)
             # a huge file that begins like something else is not read whole
-            if _load(data).header is not None or os.fstat(file.fileno()).st_size <= _SEARCHED:
+            if load(data).header is not None or os.fstat(file.fileno()).st_size <= _SEARCHED:
                 data += file.read()
     except (OSError, ValueError) as error:  # a NUL in the name
         raise SessionError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    loaded = _load(data)
+    loaded = load(data)
     if loaded.header is None:
         raise SessionError(f"{path} is not a session of this program; it was left as it is")
     if loaded.header["v"] > VERSION:
@@ -128,7 +128,8 @@ def _version(record: dict[str, Any]) -> int:
     return version if record["type"] == "session" and type(version) is int and version > 0 else 0
 
 
-def _load(data: bytes) -> Loaded:
+def load(data: bytes) -> Loaded:
+    """What the bytes of a file hold. Pure."""
     loaded, every = Loaded(size=len(data)), list[tuple[dict[str, Any], bool]]()
     bad = at = 0  # `bad`: unreadable lines since the last readable one
     while at < len(data):
@@ -183,7 +184,7 @@ class Journal:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise SessionError(f"cannot create the folder {folder}: {error.strerror or error}") from error
-        lock = _held(path)
+        lock = held(path)
         try:
             fd = os.open(path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
@@ -210,7 +211,7 @@ class Journal:
         """
         read(path)  # refuse before a lock file is made beside something that is no session
         path = path.resolve()  # two names of one file have to meet at one lock
-        lock = _held(path)
+        lock = held(path)
         try:
             loaded = read(path)
             report = _repair(path, loaded)
@@ -266,7 +267,8 @@ class Journal:
                 self._lock.release()
 
 
-def _held(path: Path) -> FileLock:
+def held(path: Path) -> FileLock:
+    """The lock of a session, taken. Raises SessionError, naming who has it."""
     lock = FileLock(path.with_suffix(".lock"))
     try:
         taken = lock.acquire()
@@ -324,12 +326,11 @@ class SessionInfo:
 
 def list_sessions(folder: Path) -> list[SessionInfo]:
     """The sessions of a folder, newest first. Reads only the head of each file; what is no session is left out."""
-    found = []
-    for path in folder.glob("*.jsonl"):
-        info = _info(path)
-        if info:
-            found.append(info)
-    return sorted(found, key=lambda s: (s.updated, s.id), reverse=True)
+    return newest_first(info for path in folder.glob("*.jsonl") if (info := _info(path)))
+
+
+def newest_first(sessions: Iterable[SessionInfo]) -> list[SessionInfo]:
+    return sorted(sessions, key=lambda s: (s.updated, s.id), reverse=True)
 
 
 def _info(path: Path) -> SessionInfo | None:
@@ -337,11 +338,16 @@ def _info(path: Path) -> SessionInfo | None:
         if not path.is_file():
             return None
         with path.open("rb") as file:
-            head = file.read(_HEADER_BYTES)
-            updated = os.fstat(file.fileno()).st_mtime
+            return info_of(path, file.read, os.fstat(file.fileno()).st_mtime)
     except OSError:
         return None  # gone or unreadable: then it cannot be resumed either
-    loaded = _load(head)
+
+
+def info_of(path: Path, read: Callable[[int], bytes], updated: float) -> SessionInfo | None:
+    """What the beginning of a file, which `read` gives bit by bit, tells of its session; None: it is none."""
+    loaded = load(head := read(HEAD_BYTES // 16))
+    if loaded.header is None or not any(r["type"] == "line" for r in loaded.records):
+        loaded = load(head + read(HEAD_BYTES))
     if (header := loaded.header) is None:
         return None
     lines = (r.get("text") for r in loaded.records if r["type"] == "line")
@@ -350,8 +356,9 @@ def _info(path: Path) -> SessionInfo | None:
     return SessionInfo(str(header.get("id") or path.stem), path, created, updated, title_of(lines))
 
 
-def find(folder: Path, wanted: str = "") -> Path:
-    """The file of a session: an id, its beginning, or a path; empty: the newest. Raises SessionError."""
+def find(folder: Path, wanted: str = "", listed: Callable[[], list[SessionInfo]] | None = None) -> Path:
+    """The file of a session: an id, its beginning, or a path; empty: the newest. `listed` gives the sessions there are,
+    if more than those of the folder. Raises SessionError, NoSuchSession."""
     if wanted and (os.sep in wanted or "/" in wanted or wanted.endswith(".jsonl")):
         try:
             path = Path(wanted).expanduser()
@@ -359,13 +366,13 @@ def find(folder: Path, wanted: str = "") -> Path:
             return here if not path.exists() and here.exists() else path
         except (OSError, RuntimeError) as error:  # `~nobody/…`
             raise SessionError(f"cannot open {wanted}: {error}") from error
-    sessions = list_sessions(folder)
+    sessions = listed() if listed else list_sessions(folder)
     if not wanted:
         if not sessions:
             raise SessionError(f"there is no session in {folder} yet")
         return sessions[0].path
     hits = (
-        [s for s in sessions if s.path.stem == wanted]  # a copy has the id of its original
+        [s for s in sessions if s.path.name.partition(".jsonl")[0] == wanted]  # a copy has the id of its original
         or [s for s in sessions if s.id == wanted]
         or [s for s in sessions if s.id.startswith(wanted)]
     )
@@ -375,4 +382,5 @@ def find(folder: Path, wanted: str = "") -> Path:
     if not hits and named in folder.glob("*.jsonl"):  # its beginning is too damaged to be listed
         return named
     which = ", ".join(s.id for s in (hits or sessions)[:5])
-    raise SessionError(f"{len(hits) or 'no'} sessions match {wanted!r}; there are: {which or 'none'}")
+    kind = SessionError if hits else NoSuchSession
+    raise kind(f"{len(hits) or 'no'} sessions match {wanted!r}; there are: {which or 'none'}")

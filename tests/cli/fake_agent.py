@@ -10,6 +10,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from genericagent.errors import NoSuchSession
+from genericagent.store.journal import SessionInfo
+from genericagent.store.search import Hit
+
 Item = dict[str, Any]
 DONE: Item = {
     "done": "", "status": "done", "result": "CURRENT_TASK_DONE", "answer": "", "question": None, "error": None,
@@ -90,7 +94,14 @@ class FakeAgent:
     def list_sessions(self) -> list[tuple[str, float, str]]:
         return [("s-new", 5.0, "newest\x1b[2J"), ("s-old", 7300.0, "older")]
 
+    def search_sessions(self, query: str) -> tuple[list[Hit], list[str]]:
+        info = SessionInfo("s-old", Path("s-old.jsonl.gz"), 0.0, time.time() - 7300, "older\x1b[2J")
+        hits = [Hit(info, f"…the {EVIL} zebra…", "")] if "zebra" in query else []
+        return hits, ["broken\x1b[2J.jsonl.gz"] if query == "broken zebra" else []
+
     def resume(self, wanted: str = "") -> str:
+        if not wanted.startswith("s-"):
+            raise NoSuchSession(f"no sessions match {wanted}")
         self.session_id = wanted
         return f"{wanted}: older"
 

@@ -22,6 +22,7 @@ class Said(list[str]):
         self.texts = prompts.catalog("chat")
         self.view = View(self.texts)
         self.running = self.closed = False
+        self.listed: list[str] = []
 
     def say(self, key: str, **values: object) -> None:
         self.append(self.texts[key].format(**values))
@@ -118,6 +119,20 @@ def test_resume_lists_and_opens() -> None:
     assert chat.agent.session_id == "s-old"
     chat.run("/resume s-new")
     assert chat.agent.session_id == "s-new"
+
+
+def test_sessions_are_searched_and_one_of_those_shown_goes_on() -> None:
+    chat = Said()
+    assert chat.run("/sessions") == chat.run("/resume")
+    for text in ("/sessions zebra", "/resume the zebra"):
+        first, around = chat.run(text).splitlines()
+        assert first == "  1   2 h ago  s-old  older" and "zebra" in around and around.isprintable()
+        assert "(forgot)" not in chat
+    assert chat.run("/resume 1").endswith("Going on with s-old: older") and chat.agent.session_id == "s-old"
+    chat.run("/sessions")
+    assert chat.run("/resume 1").endswith("Going on with s-new: older")
+    assert chat.run("/sessions wombat") == chat.run("/resume 7") == "no conversation has these words"
+    assert chat.run("/sessions broken zebra").startswith("broken.jsonl.gz is damaged and is left out\n  1 ")
 
 
 def test_an_expected_error_is_one_line() -> None:

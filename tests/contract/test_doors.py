@@ -56,7 +56,7 @@ def test_faces_are_not_imported_by_the_core() -> None:
 
 ALLOWED: dict[str, set[str]] = {
     "browser": {"abort", "errors", "paths", "safety", "store"},
-    "store": {"abort", "errors", "paths"},
+    "store": {"abort", "errors", "paths", "tags"},
     "llm": {"abort", "errors", "paths", "config", "store", "prompts", "tags"},
     "memory": {"errors", "paths", "config", "store", "llm", "safety", "prompts"},
     "tools": {"abort", "errors", "paths", "config", "store", "llm", "safety", "prompts", "browser"},

@@ -339,6 +339,12 @@ def dotfiles(w: World) -> Path:
     return w.ws / "ssh/id_rsa"
 
 
+def archived(w: World) -> Path:
+    (w.home / "memory/L4_raw_sessions").mkdir()
+    (w.home / "memory/L4_raw_sessions/s.jsonl.gz").write_text(f"{SECRET}\n")
+    return w.home / "memory/L4_raw_sessions"
+
+
 HIDDEN: dict[str, Trick] = {
     "a key": lambda w: w.user / ".ssh/id_rsa",
     "by dots": lambda w: w.ws / "../user/.ssh/../.ssh/id_rsa",
@@ -364,6 +370,7 @@ HIDDEN: dict[str, Trick] = {
     "our keys": lambda w: w.home / "mykey.py",
     "our keys by dots": lambda w: w.home / "temp/../mykey.py",
     "another conversation": lambda w: w.home / "sessions/s.jsonl",
+    "an archived conversation": lambda w: archived(w) / "../L4_raw_sessions/s.jsonl.gz",
 }
 
 
@@ -486,7 +493,7 @@ def test_of_our_home_inside_the_workspace_only_temp_and_memory_are_written(w: Wo
     for workspace in (w.user, w.home, w.base):
         within = Confinement(Zones(workspace, w.home, w.user))
         for name in ("config.toml", "mykey.py", "sessions/s.jsonl", "plugins/x.py", "sche_tasks/x", "CONFIG.toml", "x", "locks/x",
-                     "../.ssh/authorized_keys", "../.bashrc", "temp/../plugins/x.py", "Plugins/x.py"):  # fmt: skip
+                     "memory/L4_raw_sessions/x", "memory/l4_RAW_sessions/x", "../.ssh/authorized_keys", "../.bashrc", "temp/../plugins/x.py", "Plugins/x.py"):  # fmt: skip
             for write in WRITES.values():
                 with pytest.raises(ToolError):
                     write(w.home / name, within)

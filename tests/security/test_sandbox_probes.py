@@ -41,10 +41,11 @@ class World:
         self.ws, self.out, self.home = (self.base / name for name in ("ws", "out", "ga"))
         self.user = self.base / "user"
         for name in ("ws/.git/hooks", "ws/nested/deep/.git/hooks", "ws/githooks", "ws/linked/.git", "out", "user/.ssh", "ga/temp/_output",
-                     "ga/memory", "ga/sessions", "ga/plugins"):  # fmt: skip
+                     "ga/memory/L4_raw_sessions", "ga/sessions", "ga/plugins"):  # fmt: skip
             (self.base / name).mkdir(parents=True)
         for name in ("ws/.git/config", "ws/nested/deep/.git/config", "ws/linked/.git/config", "ws/.envrc", "ws/githooks/pre-push", "out/file",
-                     "user/.netrc", "user/.ssh/id", "ga/config.toml", "ga/sessions/s.jsonl", "ga/memory/global_mem.txt", "ga/plugins/p.py"):  # fmt: skip
+                     "user/.netrc", "user/.ssh/id", "ga/config.toml", "ga/sessions/s.jsonl", "ga/memory/global_mem.txt", "ga/plugins/p.py",
+                     "ga/memory/L4_raw_sessions/s.jsonl.gz"):  # fmt: skip
             (self.base / name).write_text(f"{CANARY}\n")
         (self.ws / "linked/.git/hooks").symlink_to("../../githooks")
 
@@ -184,6 +185,7 @@ MORE = {
     "writes our memory": "open(f'{ga}/memory/global_mem.txt', 'w').write('x')",
     "writes our config": "open(f'{ga}/config.toml', 'w').write('x'); print('ESCAPED')",
     "reads other conversations": "if CANARY in open(f'{ga}/sessions/s.jsonl').read(): print('ESCAPED')",
+    "reads archived conversations": "if CANARY in open(f'{ga}/memory/L4_raw_sessions/s.jsonl.gz').read(): print('ESCAPED')",
     "reads the user's ssh key": "if CANARY in open(f'{user}/.ssh/id').read(): print('ESCAPED')",
     "reads .netrc": "if CANARY in open(f'{user}/.netrc').read(): print('ESCAPED')",
     "swaps the folder of outputs": "os.rename(f'{ga}/temp/_output', f'{ga}/temp/o'); os.symlink(out, f'{ga}/temp/_output'); os.unlink(f'{ga}/temp/_output'); os.rename(f'{ga}/temp/o', f'{ga}/temp/_output'); print('ESCAPED')",
@@ -252,7 +254,7 @@ def test_the_network_is_closed_only_where_it_was_asked_for(world: World) -> None
 WORKS = {
     "a write": "echo x > new && cat new && mkdir d && rm -r d new",
     "temp": "echo x > ../ga/temp/t && cat ../ga/temp/t",
-    "memory": "cat ../ga/memory/*",
+    "memory": "cat ../ga/memory/*.txt",
     "ssl and sqlite": 'python3 -c \'import ssl, sqlite3; ssl.create_default_context(); sqlite3.connect("db").execute("create table t (x)"); print(1)\'',
     "pip": f"{sys.executable} -m pip --version",
     "scratch": 'export TMPDIR=/var/tmp; echo x > /var/tmp/x && f=$(mktemp) && echo y > "$f" && cat "$f"',

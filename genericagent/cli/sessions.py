@@ -1,0 +1,74 @@
+"""`ga sessions [WORDS]`: saved conversations, listed, searched, archived."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+
+from .. import paths
+from ..errors import ConfigError, UsageError
+from ..prompts import catalog
+from ..safety.redact import Redactor
+from ..safety.term import one_line
+from ..store import archive, search
+from .commands import age
+
+DAYS = archive.OLD // 86400
+
+
+def run_sessions(argv: Sequence[str]) -> int:
+    """The subcommand. Returns the exit code: 1 when a session could not be archived. Raises UsageError, SessionError."""
+    parser = argparse.ArgumentParser(prog="ga sessions", description=__doc__, allow_abbrev=False)
+    parser.add_argument("words", nargs="*", help='words that the conversation has; "in quotes": that stand together')
+    parser.add_argument("--days", type=float, default=math.inf, metavar="N", help="only those of the last N days")
+    parser.add_argument(
+        "--archive", nargs="?", type=float, const=DAYS, metavar="DAYS",
+        help=f"compress those untouched for so many days (default {DAYS}); they are found and resumed as before",
+    )  # fmt: skip
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as end:
+        if end.code:
+            raise UsageError("see ga sessions --help") from None
+        return 0
+    now = time.time()
+    if args.archive is not None:
+        if not args.archive >= 1:
+            raise UsageError("--archive takes a number of days from 1 on")
+        paths.ensure_home()
+        packed, faults = archive.tidy(now - args.archive * 86400)
+        sys.stdout.write(f"archived: {packed}\n")
+        sys.stderr.writelines(f"warning: {one_line(str(fault), 300)}\n" for fault in faults)
+        return 1 if faults else 0
+    if not args.days > 0:
+        raise UsageError("--days must be more than 0")
+    return _show(" ".join(args.words), max(0.0, now - args.days * 86400), now)
+
+
+def _show(query: str, since: float, now: float) -> int:
+    redact, texts = _redactor(), catalog("chat")
+    if query.strip():
+        hits, damaged = search.search(query, since, now, 50, redact)
+        found = [(hit.session, hit.around) for hit in hits]
+    else:
+        listed, damaged = search.listing(since)
+        found = [(info, "") for info in listed]
+    for info, around in found:
+        sys.stdout.write(f"{one_line(info.id)}  {age(texts, now - info.updated):>8}  {one_line(redact(info.title))}\n")
+        sys.stdout.write(f"    {one_line(around, 200)}\n" if around else "")
+    sys.stderr.writelines(f"warning: {one_line(name)} is damaged and is left out\n" for name in damaged)
+    if not found:
+        sys.stderr.write("no sessions\n")
+    return 0
+
+
+def _redactor() -> Redactor:
+    from llmcore import load_config
+
+    try:
+        return Redactor(load_config().hidden())
+    except ConfigError:  # this does not need a model
+        return Redactor(())
