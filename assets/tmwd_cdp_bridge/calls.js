@@ -120,16 +120,34 @@ async function cookies({ tab, urls, timeout }) {
   return call(tab, { timeout, must: true }, async () => ({ value: (await cdp(tab, "Network.getCookies", { urls: urls ?? [url] })).cookies, type: "array" }));
 }
 
+const LARGEST = 1_568; // px on an image's longest side: models take no larger ones
+const LONGEST = 16_000; // px of a page in one image: of more nothing could be made out
+
+// `clip` is in px of the page. What the browser draws for one of these depends on the screen and on the zoom: so it is
+// measured, and drawn again if it is too large. While a window changes its size (the debugger's bar comes) an image may be
+// put together of old pieces: two have to be alike, unless the page never is.
 async function screenshot({ tab, full = false, format = "png", quality, clip, timeout }) {
   await theTab(tab);
   return call(tab, { timeout, must: true }, async () => {
-    const how = { format, captureBeyondViewport: full, ...(format === "png" ? {} : { quality: quality ?? 80 }) };
-    if (full && !clip) {
-      const { cssContentSize: size } = await cdp(tab, "Page.getLayoutMetrics");
-      clip = { x: 0, y: 0, width: size.width, height: Math.min(size.height, 16_000), scale: 1 };
+    const { cssVisualViewport: view, cssContentSize: page } = await cdp(tab, "Page.getLayoutMetrics");
+    const seen = { x: view.pageX, y: view.pageY, width: view.clientWidth, height: view.clientHeight }, zoom = view.zoom || 1;
+    const whole = { x: 0, y: 0, width: page.width, height: Math.min(page.height, LONGEST) };
+    const { x, y, width, height, scale = 1 } = clip ?? (full ? whole : seen);
+    const how = { format, captureBeyondViewport: x < seen.x || y < seen.y || x + width > seen.x + seen.width || y + height > seen.y + seen.height };
+    if (format !== "png") how.quality = quality ?? 80;
+    const longest = Math.max(width, height), wanted = Math.min(LARGEST, scale * longest);
+    let data, before, drawn = wanted / longest / zoom;
+    for (let n = 0; n < 6 && (n < 2 || data !== before); n++) {
+      before = data;
+      ({ data } = await cdp(tab, "Page.captureScreenshot", { ...how, clip: { x: x * zoom, y: y * zoom, width: width * zoom, height: height * zoom, scale: drawn } }));
+      const image = await createImageBitmap(await (await fetch(`data:image/${format};base64,${data}`)).blob());
+      const most = Math.max(image.width, image.height);
+      if (most > Math.min(LARGEST, wanted + 1)) drawn *= wanted / most, n = 0;
     }
-    if (clip) how.clip = { scale: 1, ...clip };
-    const { data } = await cdp(tab, "Page.captureScreenshot", how);
-    return { image: { media_type: `image/${format}`, data } };
+    const ratio = Math.round((wanted / longest) * 1e4) / 1e4, left = full && !clip ? page.height - whole.height : 0;
+    return {
+      image: { media_type: `image/${format}`, data, ...(ratio === 1 ? {} : { scale: ratio }) },
+      ...(left > 0 ? { note: `the image ends at ${LONGEST} px, ${left} more are below: use clip` } : {}),
+    };
   });
 }

@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -491,6 +492,56 @@ def test_commands(driver: TMWebDriver, site: Site) -> None:
     ):  # fmt: skip
         with pytest.raises(ToolError):
             driver.execute_js(wrong)
+
+
+LONG = "<title>long</title><style>::-webkit-scrollbar {{ display: none }}</style><body style='margin:0'><div style='height:{}px;background:linear-gradient(red,blue)'>"
+
+
+def shot(driver: TMWebDriver, **how: Any) -> tuple[int, int, Any, list[int]]:
+    """(width, height, scale, colour of the middle) of a screenshot."""
+    result = driver.execute_js({"cmd": "screenshot", **how})
+    width, height = struct.unpack(">II", base64.b64decode(result["image"]["data"])[16:24])
+    look = (
+        f"const i = new Image(); i.src = 'data:image/png;base64,{result['image']['data']}'; await i.decode(); const c = new OffscreenCanvas(1, 1).getContext('2d');"
+        "c.drawImage(i, i.width >> 1, i.height >> 1, 1, 1, 0, 0, 1, 1); [...c.getImageData(0, 0, 1, 1).data]"
+    )
+    return width, height, result["image"].get("scale", 1), value(driver, look)
+
+
+@pytest.mark.parametrize(("ratio", "zoom"), [(1, 1), (2, 1), (3, 1), (1, 1.5), (2, 0.5)])
+def test_a_screenshot_is_never_larger_than_models_take(
+    driver: TMWebDriver, site: Site, shared: Bridged, ratio: int, zoom: float
+) -> None:
+    site.pages["/long"] = LONG.format(5000)
+    driver.jump(site.url + "/long")
+    screen = {"width": 1280, "height": 900, "deviceScaleFactor": ratio, "mobile": False}
+    driver.execute_js({"cmd": "cdp", "method": "Emulation.setDeviceMetricsOverride", "params": screen})
+    shared.chromium.worker(f"chrome.tabs.setZoom({driver.session}, {zoom}).then(() => 1)")
+    until(lambda: abs(value(driver, "devicePixelRatio") - ratio * zoom) < 0.01)
+    try:
+        wide, high = value(driver, "[document.documentElement.clientWidth, innerHeight]")
+        for scroll, red in ((0, 255 * (1 - high / 2 / 5000)), (2000, 255 * (1 - (2000 + high / 2) / 5000))):
+            value(driver, f"scrollTo(0, {scroll})")
+            width, height, scale, colour = shot(driver)
+            assert max(width, height) <= 1568 and scale == min(1, round(1568 / max(wide, high), 4))
+            assert (abs(width - wide * scale) < 2, abs(height - high * scale) < 2) == (True, True)
+            assert abs(colour[0] - red) < 5
+            width, height, scale, colour = shot(driver, full=True)
+            assert (height, scale) == (1568, 0.3136) and abs(width - wide * scale) < 2 and abs(colour[0] - 127) < 5
+            clip = {"x": 100, "y": 4000, "width": 50, "height": 100}
+            *size, colour = shot(driver, clip=clip)
+            assert size == [50, 100, 1] and abs(colour[0] - 255 * 0.19) < 5  # also what is scrolled out of sight
+            assert shot(driver, clip={**clip, "scale": 4})[:3] == (200, 400, 4)
+            assert shot(driver, clip={**clip, "scale": 100})[:3] == (784, 1568, 15.68)
+    finally:
+        shared.chromium.worker(f"chrome.tabs.setZoom({driver.session}, 1).then(() => 1)")
+
+
+def test_what_a_screenshot_leaves_out_of_an_endless_page_is_said(driver: TMWebDriver, site: Site) -> None:
+    site.pages["/long"] = LONG.format(20_000)
+    driver.jump(site.url + "/long")
+    result = driver.execute_js({"cmd": "screenshot", "full": True, "format": "jpeg"})
+    assert result["image"]["scale"] == 0.098 and "4000 more are below" in result["note"]
 
 
 def test_a_batch_refers_to_earlier_results_and_ends_at_the_first_error(driver: TMWebDriver, site: Site) -> None:
