@@ -712,12 +712,14 @@ def test_the_user_pauses_and_chooses_tabs(bridged: Bridged, site: Site) -> None:
     assert len(driver.get_all_sessions()) == 2  # what a shared tab opens is shared
 
 
-def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
-    def popup(expression: str) -> Any:
-        return bridged.chromium.evaluate(expression, "page", "popup.html")
+def state(bridged: Bridged) -> Any:
+    """What the popup says first."""
+    return bridged.chromium.popup("document.querySelector('#state')?.textContent")
 
-    bridged.chromium.worker("chrome.tabs.create({url: 'popup.html'}).then(() => 1)")
-    until(lambda: popup("document.querySelector('#state')?.textContent") == "Connected")
+
+def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
+    popup = bridged.chromium.popup
+    until(lambda: state(bridged) == "Connected")
     assert f"process {os.getpid()}, port {bridged.ports[0]}" in popup("why.textContent")
     popup("pause.click()")
     until(lambda: "Paused" in popup("state.textContent"))
@@ -731,6 +733,50 @@ def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
     bridged.driver.close()
     until(lambda: popup("state.textContent") == "No agent")
     assert str(bridged.ports[0]) in popup("why.textContent")
+
+
+def test_it_connects_where_pages_are_kept_from_local_addresses(tmp_path: Path) -> None:  # C098
+    """With the newer checks of local network access on: a page from outside doesn't reach a server here, the extension does."""
+    with serving({"/": "page"}) as outside, serving({"/": ("here", {"Access-Control-Allow-Origin": "*"})}) as here:
+        flags = (
+            "--enable-features=LocalNetworkAccessChecks:LocalNetworkAccessChecksWarn/false,LocalNetworkAccessChecksWebSockets",
+            f"--ip-address-space-overrides={outside.url.removeprefix('http://')}=public",
+        )
+        bridged = Bridged(tmp_path, *flags)
+        try:
+            bridged.driver.jump(outside.url + "/")
+            assert value(bridged.driver, f"fetch('{here.url}/').catch(error => 'kept out')") == "kept out"
+            assert here.seen == []
+            until(lambda: state(bridged) == "Connected")
+        finally:
+            bridged.close()
+
+
+def test_when_the_browser_blocks_the_way_the_popup_says_why(tmp_path: Path) -> None:  # C098
+    bridged = Bridged(tmp_path, "--host-resolver-rules=MAP 127.0.0.1 ~NOTFOUND")
+    try:
+        until(lambda: state(bridged) == "No agent")
+        why = bridged.chromium.popup("why.textContent")
+        assert f"port {bridged.ports[0]}" in why and "keeps this extension from addresses of this computer" in why
+        assert not bridged.driver._ask("browsers")
+    finally:
+        bridged.close()
+
+
+def test_the_popup_says_that_who_answers_is_not_ours(tmp_path: Path) -> None:
+    bridged = Bridged(tmp_path)
+    try:
+        until(lambda: state(bridged) == "Connected")
+        (bridged.extension / "pairing.json").write_text(json.dumps({"secret": "x" * 43, "port": bridged.ports[0]}))
+        bridged.chromium.stop_worker()
+        until(lambda: state(bridged) == "Not paired")
+        assert "did not accept this extension" in bridged.chromium.popup("why.textContent")
+        (bridged.extension / "pairing.json").unlink()
+        bridged.chromium.stop_worker()
+        until(lambda: state(bridged) == "Not set up")
+        assert "ga browser setup" in bridged.chromium.popup("why.textContent")
+    finally:
+        bridged.close()
 
 
 def test_code_in_frames_is_no_navigation_of_the_page(driver: TMWebDriver, site: Site) -> None:
