@@ -89,8 +89,8 @@ class TMWebDriver:
         lasts as long as the document, chrome.dom.openOrClosedShadowRoot() is there, the page's policy doesn't count.
 
         Returns {"tab", "url", "title", "frames": [{"frame", "value"} or {"frame", "error"}, …]}; frame 0 is the top one.
-        There are no frames on about:blank, where the browser lets no extension in. Raises ToolError also when the page
-        does not answer in time, or shows an error of the browser.
+        Where the browser lets no extension in (about:blank, its pages of errors) frame 0 has that error. Raises ToolError
+        also when the page does not answer in time.
         """
         request = {"do": "page", "file": self._page_file(name), "args": args, "all_frames": all_frames}
         result = self._in_tab(request, timeout, session_id)

@@ -11,14 +11,14 @@
 //   ~ = https://…                         ~ stands for this origin in targets
 //
 // args: {token: name of the event that el(n) sends, phase: "scan" | "begin" | "end" | "find",
-//   text: boolean, start and max: characters that are wanted (long lists get lines of their own beyond max), bases: {path of a frame: number},
-//   numbers: [n, …] to find}.
+//   text: boolean, start and max: characters that are wanted (long lists get lines of their own beyond max), bases: {id of a frame: number},
+//   numbers: [n, …] to find, texts: {key: what to say of what is not shown as it is}}.
 
 // --- what a document remembers -------------------------------------------------------------------------------------
 
 const ga = (globalThis.genericagent ??= (() => {
   const numbers = new WeakMap(), elements = new Map(), tokens = new Set();
-  const state = {base: window === window.top ? 0 : null, last: 0, watch: null};
+  const state = {base: window === window.top ? 0 : null, last: 0, watch: null, id: Math.random().toString(36).slice(2)};
 
   // An element keeps its number for as long as its document lives.
   const number = e => {
@@ -57,13 +57,14 @@ const ga = (globalThis.genericagent ??= (() => {
 ga.listen(args.token);
 
 // [i, j, …] joined by dots: the j-th frame of the i-th frame of the top window. Windows may be compared across origins.
+// Those in shadow roots are in no such list: they are all ?, and told apart by address and size.
+const placeOf = (w, parent) => {
+  for (let i = 0; i < parent.length; i++) if (parent[i] === w) return i;
+  return '?';
+};
 const pathOf = w => {
   const path = [];
-  for (; w !== w.parent; w = w.parent) {
-    let i = 0;
-    while (i < w.parent.length && w.parent[i] !== w) i++;
-    path.unshift(i);
-  }
+  for (; w !== w.parent; w = w.parent) path.unshift(placeOf(w, w.parent));
   return path.join('.');
 };
 const readByParent = () => {
@@ -75,12 +76,13 @@ if (args.phase === 'find') return args.numbers.filter(n => ga.element(n));
 if (readByParent()) return null;
 if (ga.state.base === null) {
   if (args.phase !== 'scan') return null;
-  if (!args.bases?.[PATH]) return {path: PATH, needs_base: true};
-  ga.state.base = args.bases[PATH];
+  if (!args.bases?.[ga.state.id]) return {path: PATH, id: ga.state.id, needs_base: true};
+  ga.state.base = args.bases[ga.state.id];
 }
 
 // --- lines ---------------------------------------------------------------------------------------------------------
 
+const notice = (key, values = {}) => (args.texts?.[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const lines = [], owners = [], lists = [], regions = [], frames = [];
 let skipped = null, blocked = args.phase !== 'scan'; // a dialog that was read first, and whether all else is covered
 let line = '', prefix = '', block = null, inline = 0, pre = 0, veiled = 0;
@@ -206,7 +208,7 @@ const choices = (e, n) => {
   const all = [...e.options];
   const shown = all.length > OPTIONS_SHOWN ? all.filter((o, i) => i < 8 || o.selected) : all;
   const texts = shown.map(o => `<option${o.selected ? ' selected' : ''}${o.disabled ? ' disabled' : ''}>${escaped(squeeze(o.text))}`);
-  return texts.join('') + (shown.length < all.length ? `<option> … ${all.length - shown.length} more in el(${n}).options` : '');
+  return texts.join('') + (shown.length < all.length ? `<option> ${notice('page_options', {count: all.length - shown.length, n})}` : '');
 };
 
 const headOf = (e, tag, kind, n) => {
@@ -271,7 +273,7 @@ const visit = node => {
     visitElement(node, tagOf(node));
   } catch (error) { // the rest of the page can be read
     [inline, pre, veiled, block] = saved;
-    put(`[a part of the page could not be read: ${error}]`);
+    put(notice('page_broken', {why: error}));
   }
 };
 
@@ -394,12 +396,10 @@ const frame = e => {
     if (lines.length > from) { lines.splice(from, 0, `<frame ${ga.number(e)}${attribute('title', e.title)}>`); owners.splice(from, 0, e); lines.push('</frame>'); owners.push(e); }
   } else if (!inside) {
     const outer = e.ownerDocument.defaultView, path = pathOf(outer);
-    let i = 0;
-    while (i < outer.length && outer[i] !== e.contentWindow) i++;
     const src = e.src.replace(/^https?:\/\/(www\.)?/, '');
     lines.push(`<frame ${ga.number(e)} ${clip(src.split('?')[0], 30)}>`);
     owners.push(e);
-    frames.push({path: path + (path && '.') + i, at: lines.length - 1});
+    frames.push({path: path + (path && '.') + placeOf(e.contentWindow, outer), at: lines.length - 1, href: e.src, size: [e.clientWidth, e.clientHeight]});
   }
   [inline, block] = saved;
 };
@@ -600,7 +600,7 @@ const asText = () => {
   let menu = [], aside = [], first = 0;
   const close = next => {
     const few = menu.slice(0, FEW).map(label => clip(label, 40)).join(' · ');
-    if (menu.length > FEW + 2 && !(near(first, -1) && near(next - 1, 1))) out.push(`[${menu.length} links: ${few} · …]`);
+    if (menu.length > FEW + 2 && !(near(first, -1) && near(next - 1, 1))) out.push(notice('page_links', {count: menu.length, few}));
     else if (menu.length) out.push(menu.join(' · '));
     menu = [];
     const text = aside.join(' · ');
@@ -671,13 +671,13 @@ const layerOf = e => {
 const read = () => {
   const body = document.body ?? document.documentElement, top = PATH ? null : layerOnTop();
   if (top) {
-    lines.push('[dialog on top of the page]');
+    lines.push(notice('page_dialog'));
     owners.push(null);
     visit(top);
     brk();
     skipped = top;
     blocked = true;
-    lines.push('[the page below, covered by the dialog]');
+    lines.push(notice('page_below'));
     owners.push(null);
   }
   const from = lines.length;
@@ -698,8 +698,9 @@ const scan = () => {
   let most = (args.start ?? 0) + (args.max || Infinity) + FAR, end = 0;
   while (end < out.length && most > 0) most -= out[end++].length + 1;
   const shown = lists.map(({items, end, rows}) => ({items: items.map(at), end: at(end), rows})).filter(l => l.end <= end);
-  const inside = frames.map(f => ({path: f.path, at: at(f.at)})).filter(f => f.at < end);
-  return {path: PATH, lines: out.slice(0, end), lists: shown, frames: inside, home, base: ga.state.base, unsent: size(out.slice(end))};
+  const inside = frames.map(f => ({...f, at: at(f.at)})).filter(f => f.at < end);
+  const about = {path: PATH, id: ga.state.id, base: ga.state.base, kind: document.contentType, href: location.href, size: [innerWidth, innerHeight]};
+  return {...about, lines: out.slice(0, end), lists: shown, frames: inside, home, unsent: size(out.slice(end))};
 };
 const FAR = 2e6; // characters that are sent beyond what was asked for: long lists may be left out
 

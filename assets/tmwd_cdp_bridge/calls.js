@@ -49,7 +49,7 @@ async function close({ tab, dialogs }) {
       record.stayed.promise.then(resolve);
       setTimeout(resolve, 3_000);
     });
-    if (record.debugged) cdp(tab, "Page.close").catch(() => {}); // asks the page, as a click on the x does
+    if (record.debugged) cdp(tab, "Page.close").catch(() => chrome.tabs.remove(tab)).catch(() => {}); // asks the page, as a click on the x does
     else await chrome.tabs.remove(tab);
     await closed;
     const gone = !(await chrome.tabs.get(tab).catch(() => null));
@@ -69,10 +69,13 @@ async function js({ tab, code, timeout, dialogs, frame = 0, around, args }) {
   await theTab(tab);
   return call(tab, { dialogs, timeout }, async (record) => {
     const look = (phase) => inPages(tab, around, { ...args, phase }, true);
-    if (around) await look("begin");
-    const result = record.debugged ? await evaluate(tab, frame, code, record, !around) : await inFrame(tab, frame, code);
+    const blind = around && (await look("begin")).find((one) => one.frame === 0 && one.error);
+    const result = record.debugged ? await evaluate(tab, frame, code, record, !around || blind) : await inFrame(tab, frame, code);
     await settle(record);
-    if (around) {
+    if (blind) {
+      if (!record.left) result.note ??= `what changed was not watched: ${blind.error}`;
+      result.around = [];
+    } else if (around) {
       result.around = record.left ? [] : await record.unlessLeft(look("end"), []);
       await settle(record);
     }
@@ -82,8 +85,8 @@ async function js({ tab, code, timeout, dialogs, frame = 0, around, args }) {
 
 // Run a page script: only looks, so no debugger and no bar in the browser unless it is there already.
 async function page({ tab, file, args, timeout, dialogs, all_frames = true }) {
-  const { url, title } = await theTab(tab);
-  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, file, args ?? {}, all_frames, url) }));
+  const { title } = await theTab(tab);
+  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, file, args ?? {}, all_frames) }));
 }
 
 async function jump({ tab, url, timeout, dialogs }) {
@@ -128,7 +131,7 @@ const LONGEST = 16_000; // px of a page in one image: of more nothing could be m
 // put together of old pieces: two have to be alike, unless the page never is.
 async function screenshot({ tab, full = false, format = "png", quality, clip, timeout }) {
   await theTab(tab);
-  return call(tab, { timeout, must: true }, async () => {
+  return call(tab, { timeout, must: true }, async (record) => {
     const { cssVisualViewport: view, cssContentSize: page } = await cdp(tab, "Page.getLayoutMetrics");
     const seen = { x: view.pageX, y: view.pageY, width: view.clientWidth, height: view.clientHeight }, zoom = view.zoom || 1;
     const whole = { x: 0, y: 0, width: page.width, height: Math.min(page.height, LONGEST) };
@@ -137,7 +140,7 @@ async function screenshot({ tab, full = false, format = "png", quality, clip, ti
     if (format !== "png") how.quality = quality ?? 80;
     const longest = Math.max(width, height), wanted = Math.min(LARGEST, scale * longest);
     let data, before, drawn = wanted / longest / zoom;
-    for (let n = 0; n < 6 && (n < 2 || data !== before); n++) {
+    for (let n = 0; n < 6 && (n < 2 || data !== before) && Date.now() < record.deadline; n++) {
       before = data;
       ({ data } = await cdp(tab, "Page.captureScreenshot", { ...how, clip: { x: x * zoom, y: y * zoom, width: width * zoom, height: height * zoom, scale: drawn } }));
       const image = await createImageBitmap(await (await fetch(`data:image/${format};base64,${data}`)).blob());

@@ -115,6 +115,7 @@ export async function evaluate(tabId, frame, code, record, wait) {
     // a function that nobody calls: is the whole an object, not a block?
     const object = bare.startsWith("{") && bare.endsWith("}") && !(await run(`async()=>(${bare}\n)`)).exceptionDetails;
     let done = await run(object ? `(${bare}\n)` : `{${code}\n}`, { replMode: true });
+    record.ran = true;
     if (isReturn(done)) done = await run(`(async () => {${code}\n})()`);
     if (done.result?.subtype === "promise") done = await cdp(where, "Runtime.awaitPromise", { promiseObjectId: done.result.objectId });
     if (done.exceptionDetails) return exception(done.exceptionDetails);
@@ -159,9 +160,14 @@ export async function inFrame(tabId, frame, code) {
 
 // Run a page script in its own world, in the top frame or all: [{frame, value} | {frame, error}]. The agent's program puts
 // its page scripts into this extension's folder, each under its hash: a new version of one needs no reload.
-export async function inPages(tabId, file, args, allFrames, url = "") {
-  if (url === "about:blank") return []; // the browser lets no extension in
-  const first = await inject({ target: { tabId, allFrames }, func: runPageScript, args: [file, args] });
+export async function inPages(tabId, file, args, allFrames) {
+  const run = (target) => inject({ target, func: runPageScript, args: [file, args] });
+  let first;
+  try { // a frame that is just becoming one of another extension (a PDF does) keeps us from all
+    first = await run({ tabId, allFrames }).catch((error) => (allFrames ? run({ tabId }) : Promise.reject(error)));
+  } catch (error) {
+    return [{ frame: 0, error: error.message }];
+  }
   const missing = first.filter((one) => one.result?.missing).map((one) => one.frameId);
   if (!missing.length) return first.map(outcome);
   const target = { tabId, frameIds: missing };

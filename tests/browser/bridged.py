@@ -44,7 +44,7 @@ def until(done: Callable[[], Any], seconds: float = 20) -> Any:
 class Chromium:
     """One browser, with the extension in `extension`; `profile` is a fresh folder, `flags` are for its command line."""
 
-    def __init__(self, extension: Path, profile: Path, *flags: str) -> None:
+    def __init__(self, extension: Path | str, profile: Path, *flags: str) -> None:
         assert CHROMIUM
         self.profile = profile
         command = [
@@ -113,13 +113,14 @@ class Chromium:
 class Bridged:
     """A home, a browser that is paired with it, and a driver."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, folder: Path, *flags: str, beside: Path | None = None) -> None:
+        """`beside`: the folder of another extension."""
         self.home = folder / "home"
         self.home.mkdir(parents=True)
         self.ports = free_ports()
         self.extension = write_extension(self.home, *self.ports)
         self.driver = TMWebDriver(home=self.home)
-        self.chromium = Chromium(self.extension, folder / "profile", *flags)
+        self.chromium = Chromium(",".join(map(str, filter(None, (self.extension, beside)))), folder / "profile", *flags)
 
     def close(self) -> None:
         self.driver.close()

@@ -8,7 +8,7 @@ import pytest
 from conftest import Show
 
 from genericagent.errors import ToolError
-from simphtml import fold, get_html
+from simphtml import execute_js_rich, fold, get_html
 
 EVERY_VISIBLE_CONTROL = """
 const seen = new Set(), all = [];
@@ -203,6 +203,70 @@ def test_frames_are_read_in_their_places_whatever_their_origin(show: Show) -> No
     assert len(set(pushes)) == 2
 
 
+def test_frames_in_shadow_roots_are_read_in_their_places(show: Show) -> None:
+    """The browser gives them no order; two of them differ in nothing but their size."""
+    widget = "<section><template shadowrootmode=open><p>{0}</p><iframe src='{{other}}/{1}' width={2} height=100></iframe></template></section>"
+    page = "".join(
+        widget.format(*one)
+        for one in (("One", "a", 300), ("Two", "same", 300), ("Three", "b", 300), ("Four", "same", 500))
+    )
+    same = "<script>document.write(`<p>${innerWidth} wide <button>Push</button>`)</script>"
+    inner = {
+        "/a": "<p>is a</p><iframe src='/deep'></iframe>",
+        "/b": "<p>is b</p>",
+        "/same": same,
+        "/deep": "<p>is deep</p>",
+    }
+    tab = show(page, inner)
+    while any(part not in (html := get_html(tab)) for part in ("is a", "is deep", "is b", "300 wide", "500 wide")):
+        pass  # a frame in a process of its own is attached to a little later
+    order = ["One", "is a", "is deep", "Two", "300 wide", "Three", "is b", "Four", "500 wide"]
+    assert [html.index(part) for part in order] == sorted(html.index(part) for part in order)
+    first, second = map(int, re.findall(r"<button (\d+)>Push", html))
+    for number, wide in ((first, 300), (second, 500)):
+        assert execute_js_rich(f"el({number}).id = 'x'; return innerWidth", tab, no_monitor=True)["value"] == wide
+
+
+def test_a_frame_that_cannot_be_read_is_said_to_be_there() -> None:
+    frame = {
+        "path": "",
+        "id": "a",
+        "base": 0,
+        "kind": "text/html",
+        "lines": ["<frame 1 x.test>", "After"],
+        "lists": [],
+        "home": "",
+        "unsent": 0,
+    }
+
+    class Closed:
+        def page_script(self, *args: object, **how: object) -> dict[str, object]:
+            place = {"path": "0", "at": 0, "href": "https://x.test/", "size": [1, 1]}
+            return {"url": "", "title": "", "frames": [{"frame": 0, "value": {**frame, "frames": [place]}}]}
+
+    assert get_html(Closed()) == "<frame 1 x.test> [this frame could not be read]\nAfter"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_notices_are_in_the_users_language(show: Show, language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GA_LANG", language)
+    options = "".join(f"<option>{i}" for i in range(40))
+    tab = show(
+        f"<ul>{'<li>an item of a list' * 200}</ul><dialog><select>{options}</select></dialog><script>document.querySelector('dialog').showModal()</script>"
+    )
+    html = get_html(tab, maxchars=1500)
+    wanted = {
+        "en": [
+            "[dialog on top of the page]",
+            "32 more in el(1).options",
+            "[the page below, covered by the dialog]",
+            "more of 200 items",
+        ],
+        "zh": ["[页面上方的对话框]", "另有 32 项，见 el(1).options", "[下面是被对话框遮住的页面]", "项（共 200 项）"],
+    }
+    assert [part for part in wanted[language] if part not in html] == []
+
+
 def test_a_modal_dialog_comes_first_and_the_rest_is_said_to_be_covered(show: Show) -> None:
     tab = show(
         "<h1>Page</h1><p>Words</p><dialog><p>Sure?</p><button>Yes</button></dialog><script>document.querySelector('dialog').showModal()</script>"
@@ -320,8 +384,6 @@ def test_long_boilerplate_of_a_long_page_is_folded_and_its_rest_can_be_had(show:
     html = get_html(tab)
     folded = re.search(r"<p (\d+) \+(\d+)>We tell you here at.*<a \d+[^>]*>Terms", html)
     assert folded and html.count("This is paragraph") == 60
-    from simphtml import execute_js_rich
-
     text = execute_js_rich(f"return el({folded[1]}).innerText", tab, no_monitor=True)["value"]
     assert text.count("what you may not do") == 8
 
@@ -367,9 +429,13 @@ def test_documents_that_are_no_html_are_read(show: Show, kind: str, body: str, s
 def test_a_page_that_cannot_be_read_is_an_error_that_says_why() -> None:
     class Nothing:
         def page_script(self, *args: object, **how: object) -> dict[str, object]:
-            return {"tab": "1", "frames": [{"frame": 0, "error": "it is a page of the browser"}]}
+            return {
+                "tab": "1",
+                "url": "https://x.test/",
+                "frames": [{"frame": 0, "error": "it is a page of the browser"}],
+            }
 
-    with pytest.raises(ToolError, match="it is a page of the browser"):
+    with pytest.raises(ToolError, match=r"https://x.test/.*\(it is a page of the browser\).*jump"):
         get_html(Nothing())  # type: ignore[arg-type]
 
 
