@@ -23,7 +23,7 @@ from typing import Any
 from harness import ROOT, Row
 from run import HEAD, line
 
-sys.path.insert(0, str(ROOT / "tests" / "browser"))
+sys.path[:0] = [str(ROOT / "tests" / "browser"), str(ROOT / "tests")]
 
 import simphtml  # noqa: E402
 
