@@ -126,12 +126,24 @@ async function cookies({ tab, urls, timeout }) {
 const LARGEST = 1_568; // px on an image's longest side: models take no larger ones
 const LONGEST = 16_000; // px of a page in one image: of more nothing could be made out
 
+// What is not painted has no picture: a tab behind another comes to the front for it, in its window, and goes back.
+async function inFront({ id, active, windowId }, work) {
+  if ((await chrome.windows.get(windowId)).state === "minimized") throw failure("hidden", 'the window of the tab is minimised: {"cmd": "tabs", "action": "switch"} brings it back');
+  const [front] = active ? [] : await chrome.tabs.query({ active: true, windowId });
+  if (front) await chrome.tabs.update(id, { active: true });
+  try {
+    return await work();
+  } finally {
+    if (front) await chrome.tabs.update(front.id, { active: true }).catch(() => {}); // it was closed meanwhile
+  }
+}
+
 // `clip` is in px of the page. What the browser draws for one of these depends on the screen and on the zoom: so it is
 // measured, and drawn again if it is too large. While a window changes its size (the debugger's bar comes) an image may be
 // put together of old pieces: two have to be alike, unless the page never is.
 async function screenshot({ tab, full = false, format = "png", quality, clip, timeout }) {
-  await theTab(tab);
-  return call(tab, { timeout, must: true }, async (record) => {
+  const shown = await theTab(tab);
+  return call(tab, { timeout, must: true }, (record) => inFront(shown, async () => {
     const { cssVisualViewport: view, cssContentSize: page } = await cdp(tab, "Page.getLayoutMetrics");
     const seen = { x: view.pageX, y: view.pageY, width: view.clientWidth, height: view.clientHeight }, zoom = view.zoom || 1;
     const whole = { x: 0, y: 0, width: page.width, height: Math.min(page.height, LONGEST) };
@@ -152,5 +164,5 @@ async function screenshot({ tab, full = false, format = "png", quality, clip, ti
       image: { media_type: `image/${format}`, data, ...(ratio === 1 ? {} : { scale: ratio }) },
       ...(left > 0 ? { note: `the image ends at ${LONGEST} px, ${left} more are below: use clip` } : {}),
     };
-  });
+  }));
 }

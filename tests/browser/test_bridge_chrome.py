@@ -537,6 +537,16 @@ def test_a_screenshot_is_never_larger_than_models_take(
         shared.chromium.worker(f"chrome.tabs.setZoom({driver.session}, 1).then(() => 1)")
 
 
+def test_a_tab_behind_another_has_its_picture_taken_and_stays_behind(driver: TMWebDriver, site: Site) -> None:
+    site.pages |= {"/green": "<body style='background:#0f0'>", "/blue": "<body style='background:#00f'>"}
+    driver.jump(site.url + "/green")
+    green = driver.session
+    blue = driver.execute_js({"cmd": "tabs", "action": "create", "url": site.url + "/blue"})["tab"]
+    driver.session = green
+    assert shot(driver)[3][:3] == [0, 255, 0]
+    assert [tab["id"] for tab in driver.get_all_sessions() if tab["active"]] == [blue]
+
+
 def test_what_a_screenshot_leaves_out_of_an_endless_page_is_said(driver: TMWebDriver, site: Site) -> None:
     site.pages["/long"] = LONG.format(20_000)
     driver.jump(site.url + "/long")
