@@ -217,7 +217,7 @@ const headOf = (e, tag, kind, n) => {
     case 'link': return `<a ${n}\u0001${state}>`;
     case 'label': return `<label ${n} type=${e.control.type}${state}>`;
     case 'media': return `<${tag.toLowerCase()} ${n}${e.paused ? '' : ' playing'}>`;
-    case 'editable': return `<${tag.toLowerCase()} ${n} contenteditable${state}>`;
+    case 'editable': return `<${tag.toLowerCase()} ${n} contenteditable${attribute('label', nameOf(e))}${state}>`;
   }
   const button = tag === 'BUTTON' || role === 'button' || tag === 'A';
   return `<${button ? 'button' : tag.toLowerCase()} ${n}${role && role !== 'button' ? ' role=' + role : ''}${state}>`;
@@ -227,6 +227,8 @@ const LARGE = 200; // characters in a control that is a part of the page rather 
 const control = (e, tag, kind) => {
   if (kind === 'field') return field(e);
   const n = ga.number(e), head = headOf(e, tag, kind, n), lead = line;
+  const title = kind === 'link' && !inline && !line && countOf(e) && e.querySelector('h1,h2,h3,h4,h5,h6');
+  if (title && !prefix.startsWith('<h')) prefix = `<${title.tagName.toLowerCase()}>`;
   const large = !inline && countOf(e) && (kind === 'editable' || e.textContent.length > LARGE && e.innerText.length > LARGE);
   put(head);
   if (kind === 'link') anchors.set(n, {href: String(e.href?.baseVal ?? e.href), label: ''});
@@ -235,7 +237,8 @@ const control = (e, tag, kind) => {
   inline++; children(e); inline--;
   let body = line.slice(from);
   const drawn = !body.trim();
-  if (kind === 'link' ? drawn : !/[\p{L}\p{N}]/u.test(body)) body = escaped(nameOf(e)) || body.trim() || (kind === 'link' ? '' : escaped(squeeze(String(e.value ?? ''))));
+  if (kind === 'editable') body = body.trim();
+  else if (kind === 'link' ? drawn : !/[\p{L}\p{N}]/u.test(body)) body = escaped(nameOf(e)) || body.trim() || (kind === 'link' ? '' : escaped(squeeze(String(e.value ?? ''))));
   const label = body.trim(), tail = `</${head.slice(1, head.search(/[ >]/))}>`;
   if (kind === 'link') { Object.assign(anchors.get(n), {label, drawn}); labels.set(label, (labels.get(label) ?? 0) + 1); }
   line = line.slice(0, from) + label + tail;
@@ -302,7 +305,7 @@ const visitElement = (e, tag) => {
   if (blocky) { brk(); block = e; } else if (display.length > 8) gap();
   const from = lines.length;
   if (kind) control(e, tag, kind);
-  else if (tag === 'TR' && !inline) row(e);
+  else if ((tag === 'TR' || e.role === 'row') && !inline) row(e);
   else if (tag === 'PRE' && !inline) preformatted(e);
   else {
     if (/^H[1-6]$/.test(tag)) prefix = `<${tag.toLowerCase()}>`;
@@ -319,7 +322,7 @@ const visitElement = (e, tag) => {
 const unseen = (e, style, tag) => {
   if (style.opacity === '0' && tag !== 'INPUT') {
     const top = e.getBoundingClientRect().top;
-    if (top < innerHeight) return true;
+    if (top < innerHeight || !squeeze(e.textContent) && !e.querySelector('img')) return true; // icons are for the pointer
   }
   if (style.display.startsWith('inline')) return false;
   return style.overflowY === 'hidden' && (e.offsetHeight === 0 || e.offsetWidth === 0) || style.contentVisibility === 'hidden';
@@ -347,7 +350,7 @@ const list = e => {
     if (typeOf(node) === 1) { brkIfBlock(node); if (items.at(-1) !== lines.length) items.push(lines.length); }
     visit(node);
   }
-  if (items.length > LIST_FROM) lists.push({items, end: lines.length, rows: /^(TBODY|TABLE)$/.test(e.tagName)});
+  if (items.length > LIST_FROM) lists.push({items, end: lines.length, rows: /^(TBODY|TABLE)$/.test(e.tagName) || /^(grid|table|rowgroup)$/.test(e.role)});
 };
 const brkIfBlock = e => { if (line && !getComputedStyle(e).display.startsWith('inline')) brk(); };
 
@@ -364,7 +367,7 @@ const row = e => {
   }
   if (cells.wide || cells.filter(Boolean).length < 2 && (cells[0] || lines.length === from)) return;
   lines.length = owners.length = from;
-  lines.push(cells.join(' | '));
+  lines.push(cells.join(' | ').replace(/(?: \| )+$/, ''));
   owners.push(e);
 };
 
@@ -517,14 +520,16 @@ const ranges = s => s.replace(/(?:<a \d+ =\d+>(?:<\/a>)? ?){2,}/g, run => {
   return groups.map(([a, b, c, d]) => a === b ? `<a ${a} =${c}>` : `<a ${a}-${b} =${c}-${d}>`).join(' ') + (run.endsWith(' ') ? ' ' : '');
 });
 
-const PROSE = 80;
+const PROSE = 80, PARAGRAPH = 120, ARTICLE = 1000;
 const words = s => s.replace(/<(a|button)[^>]*>[^<]*<\/\1>|<[^>]*>/g, '');
+// Lines of boilerplate; null where there is no long text beside it: in forms, lists, tools everything may be what counts.
 const folding = least => {
   const prose = lines.map(l => { const n = words(l).length; return n < least ? 0 : n; }), sum = [0];
   for (const n of prose) sum.push(sum.at(-1) + n);
   const folded = new Uint8Array(lines.length), all = sum.at(-1);
   for (const {from, to} of regions) if (sum[to] - sum[from] < all / 4) folded.fill(1, from, to);
-  return {folded, prose: all};
+  const read = prose.reduce((total, n, i) => total + (folded[i] || n < PARAGRAPH || lines[i].includes(' | ') ? 0 : n), 0);
+  return read < ARTICLE ? null : folded;
 };
 const CONTROL = /(<(?:a|button|label|select)[ >][^>]*>[^<]*(?:<option[^>]*>[^<]*)*<\/\w+>|<[^>]*>)/;
 const folded = (s, owner) => {
@@ -549,21 +554,21 @@ const pictured = (s, i) => {
 // The lines as they are shown, and where each of `lines` went.
 const size = out => out.reduce((n, s) => n + s.length + 1, 0);
 const render = (level, apart) => {
-  const out = [], place = [], seen = new Map(), fold = level.fold ? folding(40).folded : null;
+  const out = [], place = [], seen = new Map(), fold = level.fold ? folding(40) : null;
   known = new Map();
   let run = false;
-  const heads = level.fold && new Set(lines.filter(s => /^<h\d>/.test(s)).map(s => s.slice(4)));
+  const heads = fold && new Set(lines.filter(s => /^<h\d>/.test(s)).map(s => s.slice(4)));
   const met = new Set();
   lines.forEach((s, i) => {
     const menu = MENU.test(s);
-    if (level.fold) {
+    if (fold) {
       if (heads.has(s) || s.length > 40 && !s.includes('<') && met.has(s) || pictured(s, i)) { place.push(out.length); return; }
       met.add(s);
       if ((fold[i] || LEGAL.test(s)) && !menu && words(s).length >= PROSE && !s.includes('<pre>') && !/^<h\d/.test(s)) s = folded(s, owners[i]);
     }
     s = linked(s, menu, level, seen);
     if (!s || /^<h\d>$/.test(s) || s === '- ') { place.push(out.length); return; }
-    if (menu && run && !apart?.[i] && !s.startsWith('<h')) out[out.length - 1] += ' ' + s.replace(/^- /, '');
+    if (menu && run && !apart[i] && !s.startsWith('<h')) out[out.length - 1] += ' ' + s.replace(/^- /, '');
     else out.push(s);
     place.push(out.length - 1);
     run = menu;
@@ -572,26 +577,27 @@ const render = (level, apart) => {
 };
 
 const asHtml = () => {
+  const apart = new Uint8Array(lines.length), raw = size(lines), room = folding(40) ? 1 : 2; // where links count, they may cost more
+  const part = some => { for (const {items} of some) for (const i of items) apart[i] = 1; };
+  part(lists.filter(({items, end}) => end - items[0] > 1.5 * items.length)); // entries of several lines begin a line
   let done;
-  const raw = size(lines);
-  for (const level of LEVELS) if (raw < 3 * LEVELS.at(-1).from || level === LEVELS.at(-1)) if (!done || size(done.out) > level.from) done = render(level);
+  for (const level of LEVELS) if (raw < 3 * LEVELS.at(-1).from || level === LEVELS.at(-1)) if (!done || size(done.out) > level.from * room) done = render(level, apart);
   if (args.max && size(done.out) > args.max && lists.length) { // long lists can be cut only where their items have lines
-    const apart = new Uint8Array(lines.length);
-    for (const {items} of lists) for (const i of items) apart[i] = 1;
+    part(lists);
     done = render(LEVELS.at(-1), apart);
   }
   return done;
 };
 
-const bare = s => plain(s.replace(/<input \d+ type=(?:checkbox|radio)[^>]*?( checked)?>/g, (_, checked) => checked ? '[x]' : '[ ]')
+const bare = s => plain(s.replace(/<\/(a|button)>(?=<(?:a|button) )/g, ' ').replace(/<input \d+ type=(?:checkbox|radio)[^>]*?( checked)?>/g, (_, checked) => checked ? '[x]' : '[ ]')
   .replace(/<(?:input|textarea) (?:[^>"]|"[^"]*")*?value=("[^"]*"|[^\s>]+)[^>]*>/g, '[$1]')
   .replace(/<option selected>([^<]*)/g, '[$1]').replace(/<option[^>]*>[^<]*/g, '').replace(/<[^>]*>/g, '')).trim();
 
-const FOLD_TEXT = 3000, FEW = 2, ARTICLE = 1000;
+const FOLD_TEXT = 3000, FEW = 2;
 const asText = () => {
-  const whole = lines.map(bare), {folded: fold, prose} = folding(80);
+  const whole = lines.map(bare), fold = folding(80);
   const out = [], place = [];
-  if (size(whole) < FOLD_TEXT || prose < ARTICLE) {
+  if (size(whole) < FOLD_TEXT || !fold) {
     for (const s of whole) { place.push(out.length); if (s && s !== '-') out.push(s); }
     return {out, place};
   }

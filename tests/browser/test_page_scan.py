@@ -65,7 +65,7 @@ def test_a_form_is_shown_with_its_state(show: Show) -> None:
         r'<textarea \d+ name=note value="two lines">',
         r"<button \d+>Create account <button \d+ disabled>Later",
         r"<label \d+ type=checkbox checked>Dark mode",
-        r"<div \d+ contenteditable>Some text",
+        r"<div \d+ contenteditable label=Bio>Some text",
         r"<div \d+ role=tab selected>General",
         r"<summary \d+ collapsed>More",
     ):
@@ -210,7 +210,7 @@ def test_frames_in_shadow_roots_are_read_in_their_places(show: Show) -> None:
         widget.format(*one)
         for one in (("One", "a", 300), ("Two", "same", 300), ("Three", "b", 300), ("Four", "same", 500))
     )
-    same = "<script>document.write(`<p>${innerWidth} wide <button>Push</button>`)</script>"
+    same = "<p id=w></p><button>Push</button><script>onload = onresize = () => w.textContent = `${innerWidth} wide`</script>"
     inner = {
         "/a": "<p>is a</p><iframe src='/deep'></iframe>",
         "/b": "<p>is b</p>",
@@ -398,6 +398,64 @@ def test_a_short_page_is_shown_in_full(show: Show) -> None:
     page = f"<h1>Pay</h1><div class='modal legal'><p>{terms}</p><a href='/a/really/long/address/of/the/terms/of/this/site'>Terms</a></div>"
     html = get_html(show(page))
     assert terms in html and "/a/really/long/address/of/the/terms/of/this/site" in html
+
+
+@pytest.mark.parametrize("text_only", [False, True])
+def test_an_inbox_shows_each_mail_in_a_line_and_the_open_one_in_full(show: Show, text_only: bool) -> None:
+    html = get_html(show("inbox.html"), text_only)
+    rows = [line for line in html.splitlines() if " May" in line]
+    assert len(rows) == 30 and all(
+        f"enclosed number {i}," in row and row.endswith(" May") for i, row in enumerate(rows)
+    )
+    assert "to the account AT61 1904 3002 3457 3201, and give the number 2026-0311" in html
+    if not text_only:
+        assert all(
+            re.match(r"<input \d+ type=checkbox label=Select> \| <button \d+>(Not s|S)tarred", row) for row in rows
+        )
+        assert html.count("Archive") == 1  # what comes up under the pointer only
+        assert re.search(r"<div \d+ contenteditable label=Reply>$", html, re.M)
+
+
+@pytest.mark.parametrize("text_only", [False, True])
+def test_settings_show_every_field_its_state_and_the_help_beside_it(show: Show, text_only: bool) -> None:
+    html = get_html(show("settings.html"), text_only)
+    assert html.count("leave it empty to show nothing at all.") == 40
+    for part in ("The new password is too short.", "you can cancel until the day before", "2 unsaved changes", "v74"):
+        assert part in html
+    if not text_only:
+        assert len(re.findall(r"<button \d+ role=switch checked>", html)) == 4
+        assert re.search(r"<input \d+ type=password name=pw invalid>", html)
+        assert len(re.findall(r"type=radio name=lvl\d value=\w+ checked>", html)) == 8
+
+
+@pytest.mark.parametrize("text_only", [False, True])
+def test_search_results_keep_their_texts_and_addresses_apart(show: Show, text_only: bool) -> None:
+    html = get_html(show("results.html"), text_only)
+    for i in range(20):
+        assert (
+            f"what page {i} says about lamps, shades and bulbs, with a comparison of {i + 3} models and their prices"
+            in html
+        )
+    heads = [line for line in html.splitlines() if "how to choose a lamp for room" in line]
+    assert len(heads) == 20 and not any("Prices" in line for line in heads)
+    if not text_only:
+        assert all(re.match(rf"<h3><a \d+ [^>]*id={1000 + i}>", line) for i, line in enumerate(heads))
+        assert re.search(r"<a \d+ /images\?q=lamp>Images", html)
+    else:
+        assert "All Images News" in html
+
+
+def test_what_is_said_several_times_on_a_page_of_cards_is_shown_each_time(show: Show) -> None:
+    said = "The last backup of this server has failed, and nobody has looked into it"
+    card = "<div class=widget><h2>{0}</h2><p class=teaser>{1}.</p><p>Open</p><a href='/server/{0}/details/and/more'>Details</a></div>"
+    html = get_html(show("<h2>Open</h2>" + "".join(card.format(i, said) for i in range(60))))
+    assert (html.count(said), html.count("\nOpen")) == (60, 60)
+
+
+def test_entries_of_several_lines_begin_a_line_of_their_own(show: Show) -> None:
+    card = "<li><a href='/p/{0}'>Lamp {0}</a><p>{0},99 €</p><button>Add</button></li>"
+    html = get_html(show(f"<ul>{''.join(card.format(i) for i in range(20))}</ul>"))
+    assert len(re.findall(r"^- <a \d+ /p/\d+>Lamp \d+$", html, re.M)) == 20
 
 
 @pytest.mark.parametrize(
