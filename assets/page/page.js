@@ -83,7 +83,7 @@ if (ga.state.base === null) {
 // --- lines ---------------------------------------------------------------------------------------------------------
 
 const notice = (key, values = {}) => (args.texts?.[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name]);
-const lines = [], owners = [], lists = [], regions = [], frames = [];
+const lines = [], owners = [], lists = [], regions = [], notices = [], frames = [];
 let skipped = null, blocked = args.phase !== 'scan'; // a dialog that was read first, and whether all else is covered
 let line = '', prefix = '', block = null, inline = 0, pre = 0, veiled = 0;
 
@@ -316,6 +316,7 @@ const visitElement = (e, tag) => {
   }
   if (blocky) { brk(); block = outer; } else if (display.length > 8) gap();
   if (lines.length > from && isRegion(e, tag)) regions.push({from, to: lines.length});
+  if (lines.length > from && /^(alert|status|alertdialog)$/.test(e.role)) notices.push({from, to: lines.length});
 };
 
 // Hidden though it has a box. What is transparent further down the page may be meant to appear on scrolling.
@@ -528,6 +529,7 @@ const folding = least => {
   for (const n of prose) sum.push(sum.at(-1) + n);
   const folded = new Uint8Array(lines.length), all = sum.at(-1);
   for (const {from, to} of regions) if (sum[to] - sum[from] < all / 4) folded.fill(1, from, to);
+  for (const {from, to} of notices) folded.fill(0, from, to); // what the page tells the user
   const read = prose.reduce((total, n, i) => total + (folded[i] || n < PARAGRAPH || lines[i].includes(' | ') ? 0 : n), 0);
   return read < ARTICLE ? null : folded;
 };

@@ -537,7 +537,9 @@ def test_a_screenshot_is_never_larger_than_models_take(
         shared.chromium.worker(f"chrome.tabs.setZoom({driver.session}, 1).then(() => 1)")
 
 
-def test_a_tab_behind_another_has_its_picture_taken_and_stays_behind(driver: TMWebDriver, site: Site) -> None:
+def test_a_tab_behind_another_has_its_picture_taken_and_stays_behind(
+    driver: TMWebDriver, site: Site, shared: Bridged
+) -> None:
     site.pages |= {"/green": "<body style='background:#0f0'>", "/blue": "<body style='background:#00f'>"}
     driver.jump(site.url + "/green")
     green = driver.session
@@ -545,6 +547,14 @@ def test_a_tab_behind_another_has_its_picture_taken_and_stays_behind(driver: TMW
     driver.session = green
     assert shot(driver)[3][:3] == [0, 255, 0]
     assert [tab["id"] for tab in driver.get_all_sessions() if tab["active"]] == [blue]
+    state = "chrome.windows.getLastFocused().then(w => chrome.windows.update(w.id, {{state: '{}'}})).then(w => w.state)"
+    assert shared.chromium.worker(state.format("minimized")) == "minimized"
+    try:
+        with pytest.raises(ToolError, match="minimised"):
+            shot(driver)
+    finally:
+        shared.chromium.worker(state.format("normal"))
+    assert shot(driver)[3][:3] == [0, 255, 0]
 
 
 def test_what_a_screenshot_leaves_out_of_an_endless_page_is_said(driver: TMWebDriver, site: Site) -> None:

@@ -388,6 +388,12 @@ def test_long_boilerplate_of_a_long_page_is_folded_and_its_rest_can_be_had(show:
     assert text.count("what you may not do") == 8
 
 
+def test_what_a_page_tells_its_user_is_not_folded(show: Show) -> None:
+    error = "Your card was declined by the bank: take another one, or ask them to allow payments in shops abroad, then send the form again."
+    html = get_html(show(f"<div class='popup banner'><p role=alert>{error}</p></div>{ARTICLE}{FOOTER}"))
+    assert error in html and re.search(r"<p \d+ \+\d+>We tell you", html)
+
+
 def test_the_content_is_not_folded_only_because_its_class_sounds_like_boilerplate(show: Show) -> None:
     html = get_html(show(f"<div class='comments widget'>{ARTICLE}</div>"))
     assert html.count("words.") == 60
