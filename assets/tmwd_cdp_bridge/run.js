@@ -162,18 +162,23 @@ export async function inFrame(tabId, frame, code) {
 // its page scripts into this extension's folder, each under its hash: a new version of one needs no reload.
 export async function inPages(tabId, file, args, allFrames) {
   const run = (target) => inject({ target, func: runPageScript, args: [file, args] });
-  let first;
-  try { // a frame that is just becoming one of another extension (a PDF does) keeps us from all
-    first = await run({ tabId, allFrames }).catch((error) => (allFrames ? run({ tabId }) : Promise.reject(error)));
+  const load = async (frameId) => { // each frame for itself: one that is just being left keeps us from none but itself
+    const target = { tabId, frameIds: [frameId] };
+    try {
+      await inject({ target, files: [`page/${file}.js`] });
+      return (await run(target))[0];
+    } catch (error) {
+      if (error.code === "missing") throw error;
+      return { frameId, result: { error: error.message } };
+    }
+  };
+  let found;
+  try { // one that is just becoming one of another extension (a PDF does) does keep us from all
+    found = await run({ tabId, allFrames }).catch((error) => (allFrames ? run({ tabId }) : Promise.reject(error)));
   } catch (error) {
     return [{ frame: 0, error: error.message }];
   }
-  const missing = first.filter((one) => one.result?.missing).map((one) => one.frameId);
-  if (!missing.length) return first.map(outcome);
-  const target = { tabId, frameIds: missing };
-  await inject({ target, files: [`page/${file}.js`] });
-  const second = new Map((await inject({ target, func: runPageScript, args: [file, args] })).map((one) => [one.frameId, one]));
-  return first.map((one) => outcome(second.get(one.frameId) ?? one));
+  return Promise.all(found.map(async (one) => outcome(one.result?.missing ? await load(one.frameId) : one)));
 }
 
 async function runPageScript(file, args) {
