@@ -752,7 +752,7 @@ def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
     until(lambda: bridged.driver.get_all_sessions())
     bridged.driver.close()
     until(lambda: popup("state.textContent") == "No agent")
-    assert str(bridged.ports[0]) in popup("why.textContent")
+    until(lambda: f"Nobody answers at port {bridged.ports[0]}" in popup("why.textContent"))
 
 
 def test_it_connects_where_pages_are_kept_from_local_addresses(tmp_path: Path) -> None:  # C098
