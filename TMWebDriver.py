@@ -36,8 +36,9 @@ class TMWebDriver:
 
     Making one opens the bridge, or joins the one that another process of ours has. Ports: those that `ga browser setup`
     noted, unless given. `stop`: ends a call that waits (it raises Aborted then).
-    Methods raise ToolError when there is no browser, no such tab, or the user doesn't share it, and ConfigError when the
-    bridge cannot be had (a port is held by another program). What happens inside a page is told in the result instead.
+    It raises ToolError before `ga browser setup`, and ConfigError when the bridge cannot be had (a port is held by another
+    program); methods raise ToolError when there is no browser, no such tab, or the user doesn't share it. What happens
+    inside a page is told in the result instead.
     """
 
     def __init__(
@@ -88,8 +89,8 @@ class TMWebDriver:
         lasts as long as the document, chrome.dom.openOrClosedShadowRoot() is there, the page's policy doesn't count.
 
         Returns {"tab", "url", "title", "frames": [{"frame", "value"} or {"frame", "error"}, …]}; frame 0 is the top one.
-        There are no frames on about:blank, where the browser lets no extension in. Raises ToolError also when the page
-        does not answer in time, or shows an error of the browser.
+        Where the browser lets no extension in (about:blank, its pages of errors) frame 0 has that error. Raises ToolError
+        also when the page does not answer in time.
         """
         request = {"do": "page", "file": self._page_file(name), "args": args, "all_frames": all_frames}
         result = self._in_tab(request, timeout, session_id)
@@ -135,9 +136,12 @@ class TMWebDriver:
             return self._create(request, timeout)
         return self._in_tab({"do": "jump", **request}, timeout, target)
 
-    def status(self) -> dict[str, Any]:
-        """Who is connected, after a real round trip to each: {"pid", "port", "link_port", "browsers": [{"id", "name",
+    def status(self, wait: float = 0) -> dict[str, Any]:
+        """Who is connected, after a real round trip to each; with `wait`, raises ToolError when after that many seconds
+        nobody is. {"pid", "port", "link_port", "browsers": [{"id", "name",
         "version", "agent", "age", "ms" or "error", "tabs"}]}. Times in seconds, `ms` apart."""
+        if wait:
+            self._browsers(wait)
         found = dict(self._ask("status"))
         for browser in found["browsers"]:
             begin = time.perf_counter()
@@ -168,6 +172,8 @@ class TMWebDriver:
         if self._bridge is None:
             from genericagent.browser import server
 
+            if not ((self._home or paths.home()) / "browser" / "secret").is_file():
+                raise ToolError("the browser is not set up: ga browser setup")
             self._bridge = server.join(self._home or paths.home(), *self._ports)
         return self._bridge
 
@@ -194,17 +200,18 @@ class TMWebDriver:
             atomic.write_text(path, f"(globalThis.gaPage ??= {{}})['{file}'] = async (args) => {{\n{script}\n}};\n")
         return file
 
-    def _browsers(self) -> list[str]:
+    def _browsers(self, wait: float = 60) -> list[str]:
         """Who is connected; waits for the first one, within reason. Raises ToolError when there is none."""
-        found = [str(browser["id"]) for browser in self._ask("browsers", True, self.stop)]
+        found = [str(browser["id"]) for browser in self._ask("browsers", wait, self.stop)]
         if self.stop is not None:
             self.stop.check()
         if not found:
             state = self._ask("status")
             seen = f" (last contact {state['gone']:.0f} s ago)" if state["gone"] is not None else ""
             raise ToolError(
-                f"no browser is connected to port {state['port']}{seen}. Is it open, in the profile that has the "
-                "extension, and not paused? The extension's popup says what it waits for; the first time: ga browser setup"
+                f"no browser is connected to port {state['port']}{seen}: it is closed, or open in a profile without the "
+                "extension, or the extension is off or of another setup. Its popup says what it waits for; ga browser "
+                "setup says how to load it"
             )
         return found
 

@@ -16,10 +16,13 @@ from typing import Any, Protocol
 
 from genericagent import paths
 from genericagent.errors import ToolError
+from genericagent.prompts import catalog, say
 
 __all__ = ["Driver", "execute_js_rich", "fold", "get_html"]
 
 FRAME_NUMBERS = 100_000  # the controls of each frame of another origin begin at a multiple of it
+NO_PAGE = re.compile(r"application/pdf|(?:image|video|audio)/")  # kinds of documents that the browser shows itself
+IN_PAGE = ("page_dialog", "page_below", "page_broken", "page_options", "page_links")
 KEPT = (100, 50, 25, 12, 6, 3)  # items of a long list, as few as are needed
 
 
@@ -46,41 +49,59 @@ def get_html(
     the next part. Each place says how many characters and items are missing and the `start` from which another call
     goes on there.
     """
-    args = {"phase": "scan", "text": text_only, "start": start, "max": maxchars, "token": _token()}
+    args = {"phase": "scan", "text": text_only, "start": start, "max": maxchars, **_given()}
     answer = driver.page_script("page", args, session_id=session_id)
+    if answer["url"] == "about:blank":
+        return say("page_blank")
     frames = _frames(answer)
-    new = [v["path"] for v in frames.values() if v.get("needs_base")]
-    if new:
-        used = max((v["base"] for v in frames.values() if "base" in v), default=0) // FRAME_NUMBERS
-        bases = {path: (used + i) * FRAME_NUMBERS for i, path in enumerate(new, 1)}
+    if new := [v["id"] for v in frames if "base" not in v]:
+        used = max((v["base"] for v in frames if "base" in v), default=0) // FRAME_NUMBERS
+        bases = {frame: (used + i) * FRAME_NUMBERS for i, frame in enumerate(new, 1)}
         frames = _frames(driver.page_script("page", {**args, "bases": bases}, session_id=session_id))
-    top = frames.get("")
+    top = next((v for v in frames if not v["path"]), None)
     if top is None:
-        why = next(
-            (one["error"] for one in answer["frames"] if "error" in one), "the browser lets no script look into it"
-        )
-        raise ToolError(f"the page could not be read: {why}")
+        why = next((one["error"] for one in answer["frames"] if "error" in one), "-")
+        raise ToolError(say("page_unreadable", url=answer["url"], why=why.splitlines()[0]))
     lines, lists = _together(top, frames, [] if text_only else ["</frame>"])
-    if top["home"] and not text_only and any("~" in line for line in lines):
-        lines.insert(0, f"~ = {top['home']}")
+    if NO_PAGE.match(top["kind"]):
+        first = say("page_media", kind=top["kind"], title=answer["title"], url=answer["url"])
+    else:
+        first = f"~ = {top['home']}" if top["home"] and not text_only and any("~" in line for line in lines) else ""
+    if first:
+        lines.insert(0, first)
         lists = [_moved(one, 0, 1) for one in lists]
     return fold(lines, lists, maxchars, start, top["unsent"])
 
 
-def _frames(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """path → what the frame says; frames that their parents read, and those that went away, say nothing."""
+def _frames(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """What frames say of themselves; those that their parents read, and those that went away, say nothing."""
     values = [one.get("value") for one in answer["frames"]]
-    return {v["path"]: v for v in values if isinstance(v, dict) and "path" in v}
+    return [v for v in values if isinstance(v, dict) and "path" in v]
+
+
+def _placed(places: list[dict[str, Any]], frames: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Index of a place → the frame that is there: several in shadow roots have one path, then address and size decide."""
+    pairs = [
+        (i, k) for i, p in enumerate(places) for k, f in enumerate(frames) if p["path"] == f["path"] and "lines" in f
+    ]
+    found: dict[int, int] = {}
+    for i, k in sorted(pairs, key=lambda p: [places[p[0]][key] != frames[p[1]][key] for key in ("href", "size")]):
+        if i not in found and k not in found.values():
+            found[i] = k
+    return {i: frames[k] for i, k in found.items()}
 
 
 def _together(
-    frame: dict[str, Any], frames: dict[str, dict[str, Any]], tail: list[str]
+    frame: dict[str, Any], frames: list[dict[str, Any]], tail: list[str]
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """The lines and long lists of a frame, with those of the frames of other origins in their places."""
     lines, lists = list(frame["lines"]), list(frame["lists"])
-    for place in reversed(frame["frames"]):
-        inner = frames.get(place["path"])
-        if inner is None or "lines" not in inner or not inner["lines"]:
+    inside = _placed(frame["frames"], frames)
+    for i, place in reversed(list(enumerate(frame["frames"]))):
+        inner = inside.get(i)
+        if inner is None:
+            lines[place["at"]] += " " + say("page_frame_unread")
+        if inner is None or not inner["lines"]:
             continue
         more, more_lists = _together(inner, frames, tail)
         at = place["at"] + 1
@@ -104,7 +125,7 @@ def fold(lines: list[str], lists: list[dict[str, Any]], maxchars: int, start: in
     whole = "\n".join(lines)
     total = len(whole) + unsent
     if start and start >= total:
-        return f"[nothing from {start} on: the page has {total} characters]"
+        return say("page_end", start=start, total=total)
     if start:
         return _cut(whole[start:], maxchars, start, total)
     if total <= maxchars:
@@ -129,9 +150,9 @@ def _without(
         if len(items) <= keep + 1 or offsets[end] - offsets[items[keep]] < 200:
             continue
         first, missing = items[keep], len(items) - keep
-        what = "rows" if one["rows"] else "items"
-        chars = offsets[end] - offsets[first]
-        note = f"[… {missing} more of {len(items)} {what}, {chars} characters: start={offsets[first]}]"
+        chars, start = offsets[end] - offsets[first], offsets[first]
+        key = "page_more_rows" if one["rows"] else "page_more_items"
+        note = say(key, missing=missing, of=len(items), chars=chars, start=start)
         if first not in skip or skip[first][0] < end:
             skip[first] = (end, note)
     out, ends, size, i = [], [], 0, 0
@@ -151,7 +172,7 @@ def _cut_lines(text: str, ends: list[tuple[int, int]], maxchars: int, total: int
     if not fitting:
         return _cut(text, maxchars, 0, total)
     size, offset = fitting[-1]
-    return f"{text[:size]}[… {total - offset} of {total} characters left: start={offset}]"
+    return text[:size] + say("page_left", left=total - offset, total=total, start=offset)
 
 
 def _cut(text: str, maxchars: int, start: int, total: int) -> str:
@@ -160,7 +181,7 @@ def _cut(text: str, maxchars: int, start: int, total: int) -> str:
         return text
     room = max(200, maxchars - 100)
     end = text.rfind("\n", room // 2, room) + 1 or room
-    return f"{text[:end].rstrip()}\n[… {total - start - end} of {total} characters left: start={start + end}]"
+    return f"{text[:end].rstrip()}\n{say('page_left', left=total - start - end, total=total, start=start + end)}"
 
 
 def execute_js_rich(
@@ -178,9 +199,7 @@ def execute_js_rich(
     frame = _frame_of(driver, numbers, session_id)
     code = el_source() + script if re.search(r"\bel\b", script) else script
     around = None if no_monitor else "page"
-    result = driver.execute_js(
-        code, timeout, session_id, dialogs=dialogs, frame=frame, around=around, args={"token": _token()}
-    )
+    result = driver.execute_js(code, timeout, session_id, dialogs=dialogs, frame=frame, around=around, args=_given())
     changes: dict[str, Any] = {}
     for one in result.pop("around", None) or []:
         value = one.get("value")
@@ -199,7 +218,7 @@ def _frame_of(driver: Driver, numbers: list[int], session_id: str | None) -> Any
     answer = driver.page_script("page", {"phase": "find", "numbers": numbers}, session_id=session_id)
     holders = [one["frame"] for one in answer["frames"] if one.get("value")]
     if len(holders) > 1:
-        raise ToolError("these controls are in different frames: use one script for each frame")
+        raise ToolError(say("page_frames_mixed"))
     return holders[0] if holders else 0
 
 
@@ -208,6 +227,11 @@ def el_source() -> str:
     """The definition of el() on one line, so that the lines of a script behind it keep their numbers."""
     source = paths.shipped("assets", "page", "el.js").read_text("utf-8").replace("TOKEN", _token())
     return " ".join(line.strip() for line in source.splitlines() if not line.startswith("//")) + " "
+
+
+def _given() -> dict[str, Any]:
+    """What every phase of the page script needs."""
+    return {"token": _token(), "texts": {key: catalog("messages")[key] for key in IN_PAGE}}
 
 
 @cache

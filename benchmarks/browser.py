@@ -23,7 +23,7 @@ from typing import Any
 from harness import ROOT, Row
 from run import HEAD, line
 
-sys.path.insert(0, str(ROOT / "tests" / "browser"))
+sys.path[:0] = [str(ROOT / "tests" / "browser"), str(ROOT / "tests")]
 
 import simphtml  # noqa: E402
 
@@ -264,7 +264,14 @@ def _dashboard() -> str:
     return _page("Servers", cards)
 
 
-OWN: dict[str, Callable[[], str]] = {"shop": _shop, "table": _table, "form": _form, "dashboard": _dashboard}
+def _file(name: str) -> Callable[[], str]:
+    return (ROOT / "tests" / "browser" / "pages" / f"{name}.html").read_text
+
+
+OWN: dict[str, Callable[[], str]] = {
+    "shop": _shop, "table": _table, "form": _form, "dashboard": _dashboard,
+    **{name: _file(name) for name in ("inbox", "settings", "results")},
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@
 //   ~ = https://…                         ~ stands for this origin in targets
 //
 // args: {token: name of the event that el(n) sends, phase: "scan" | "begin" | "end" | "find",
-//   text: boolean, start and max: characters that are wanted (long lists get lines of their own beyond max), bases: {path of a frame: number},
-//   numbers: [n, …] to find}.
+//   text: boolean, start and max: characters that are wanted (long lists get lines of their own beyond max), bases: {id of a frame: number},
+//   numbers: [n, …] to find, texts: {key: what to say of what is not shown as it is}}.
 
 // --- what a document remembers -------------------------------------------------------------------------------------
 
 const ga = (globalThis.genericagent ??= (() => {
   const numbers = new WeakMap(), elements = new Map(), tokens = new Set();
-  const state = {base: window === window.top ? 0 : null, last: 0, watch: null};
+  const state = {base: window === window.top ? 0 : null, last: 0, watch: null, id: Math.random().toString(36).slice(2)};
 
   // An element keeps its number for as long as its document lives.
   const number = e => {
@@ -58,13 +58,14 @@ const ga = (globalThis.genericagent ??= (() => {
 ga.listen(args.token);
 
 // [i, j, …] joined by dots: the j-th frame of the i-th frame of the top window. Windows may be compared across origins.
+// Those in shadow roots are in no such list: they are all ?, and told apart by address and size.
+const placeOf = (w, parent) => {
+  for (let i = 0; i < parent.length; i++) if (parent[i] === w) return i;
+  return '?';
+};
 const pathOf = w => {
   const path = [];
-  for (; w !== w.parent; w = w.parent) {
-    let i = 0;
-    while (i < w.parent.length && w.parent[i] !== w) i++;
-    path.unshift(i);
-  }
+  for (; w !== w.parent; w = w.parent) path.unshift(placeOf(w, w.parent));
   return path.join('.');
 };
 const readByParent = () => {
@@ -76,13 +77,14 @@ if (args.phase === 'find') return args.numbers.filter(n => ga.element(n));
 if (readByParent()) return null;
 if (ga.state.base === null) {
   if (args.phase !== 'scan') return null;
-  if (!args.bases?.[PATH]) return {path: PATH, needs_base: true};
-  ga.state.base = args.bases[PATH];
+  if (!args.bases?.[ga.state.id]) return {path: PATH, id: ga.state.id, needs_base: true};
+  ga.state.base = args.bases[ga.state.id];
 }
 
 // --- lines ---------------------------------------------------------------------------------------------------------
 
-const lines = [], owners = [], lists = [], regions = [], frames = [];
+const notice = (key, values = {}) => (args.texts?.[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name]);
+const lines = [], owners = [], lists = [], regions = [], notices = [], frames = [];
 let skipped = null, blocked = args.phase !== 'scan'; // a dialog that was read first, and whether all else is covered
 let line = '', prefix = '', block = null, inline = 0, pre = 0, veiled = 0;
 
@@ -207,7 +209,7 @@ const choices = (e, n) => {
   const all = [...e.options];
   const shown = all.length > OPTIONS_SHOWN ? all.filter((o, i) => i < 8 || o.selected) : all;
   const texts = shown.map(o => `<option${o.selected ? ' selected' : ''}${o.disabled ? ' disabled' : ''}>${escaped(squeeze(o.text))}`);
-  return texts.join('') + (shown.length < all.length ? `<option> … ${all.length - shown.length} more in el(${n}).options` : '');
+  return texts.join('') + (shown.length < all.length ? `<option> ${notice('page_options', {count: all.length - shown.length, n})}` : '');
 };
 
 const headOf = (e, tag, kind, n) => {
@@ -216,7 +218,7 @@ const headOf = (e, tag, kind, n) => {
     case 'link': return `<a ${n}\u0001${state}>`;
     case 'label': return `<label ${n} type=${e.control.type}${state}>`;
     case 'media': return `<${tag.toLowerCase()} ${n}${e.paused ? '' : ' playing'}>`;
-    case 'editable': return `<${tag.toLowerCase()} ${n} contenteditable${state}>`;
+    case 'editable': return `<${tag.toLowerCase()} ${n} contenteditable${attribute('label', nameOf(e))}${state}>`;
   }
   const button = tag === 'BUTTON' || role === 'button' || tag === 'A';
   return `<${button ? 'button' : tag.toLowerCase()} ${n}${role && role !== 'button' ? ' role=' + role : ''}${state}>`;
@@ -226,6 +228,8 @@ const LARGE = 200; // characters in a control that is a part of the page rather 
 const control = (e, tag, kind) => {
   if (kind === 'field') return field(e);
   const n = ga.number(e), head = headOf(e, tag, kind, n), lead = line;
+  const title = kind === 'link' && !inline && !line && countOf(e) && e.querySelector('h1,h2,h3,h4,h5,h6');
+  if (title && !prefix.startsWith('<h')) prefix = `<${title.tagName.toLowerCase()}>`;
   const large = !inline && countOf(e) && (kind === 'editable' || e.textContent.length > LARGE && e.innerText.length > LARGE);
   put(head);
   if (kind === 'link') anchors.set(n, {href: String(e.href?.baseVal ?? e.href), label: ''});
@@ -234,7 +238,8 @@ const control = (e, tag, kind) => {
   inline++; children(e); inline--;
   let body = line.slice(from);
   const drawn = !body.trim();
-  if (kind === 'link' ? drawn : !/[\p{L}\p{N}]/u.test(body)) body = escaped(nameOf(e)) || body.trim() || (kind === 'link' ? '' : escaped(squeeze(String(e.value ?? ''))));
+  if (kind === 'editable') body = body.trim();
+  else if (kind === 'link' ? drawn : !/[\p{L}\p{N}]/u.test(body)) body = escaped(nameOf(e)) || body.trim() || (kind === 'link' ? '' : escaped(squeeze(String(e.value ?? ''))));
   const label = body.trim(), tail = `</${head.slice(1, head.search(/[ >]/))}>`;
   if (kind === 'link') { Object.assign(anchors.get(n), {label, drawn}); labels.set(label, (labels.get(label) ?? 0) + 1); }
   line = line.slice(0, from) + label + tail;
@@ -272,7 +277,7 @@ const visit = node => {
     visitElement(node, tagOf(node));
   } catch (error) { // the rest of the page can be read
     [inline, pre, veiled, block] = saved;
-    put(`[a part of the page could not be read: ${error}]`);
+    put(notice('page_broken', {why: error}));
   }
 };
 
@@ -301,7 +306,7 @@ const visitElement = (e, tag) => {
   if (blocky) { brk(); block = e; } else if (display.length > 8) gap();
   const from = lines.length;
   if (kind) control(e, tag, kind);
-  else if (tag === 'TR' && !inline) row(e);
+  else if ((tag === 'TR' || e.role === 'row') && !inline) row(e);
   else if (tag === 'PRE' && !inline) preformatted(e);
   else {
     if (/^H[1-6]$/.test(tag)) prefix = `<${tag.toLowerCase()}>`;
@@ -312,13 +317,14 @@ const visitElement = (e, tag) => {
   }
   if (blocky) { brk(); block = outer; } else if (display.length > 8) gap();
   if (lines.length > from && isRegion(e, tag)) regions.push({from, to: lines.length});
+  if (lines.length > from && /^(alert|status|alertdialog)$/.test(e.role)) notices.push({from, to: lines.length});
 };
 
 // Hidden though it has a box. What is transparent further down the page may be meant to appear on scrolling.
 const unseen = (e, style, tag) => {
   if (style.opacity === '0' && tag !== 'INPUT') {
     const top = e.getBoundingClientRect().top;
-    if (top < innerHeight) return true;
+    if (top < innerHeight || !squeeze(e.textContent) && !e.querySelector('img')) return true; // icons are for the pointer
   }
   if (style.display.startsWith('inline')) return false;
   return style.overflowY === 'hidden' && (e.offsetHeight === 0 || e.offsetWidth === 0) || style.contentVisibility === 'hidden';
@@ -346,7 +352,7 @@ const list = e => {
     if (typeOf(node) === 1) { brkIfBlock(node); if (items.at(-1) !== lines.length) items.push(lines.length); }
     visit(node);
   }
-  if (items.length > LIST_FROM) lists.push({items, end: lines.length, rows: /^(TBODY|TABLE)$/.test(e.tagName)});
+  if (items.length > LIST_FROM) lists.push({items, end: lines.length, rows: /^(TBODY|TABLE)$/.test(e.tagName) || /^(grid|table|rowgroup)$/.test(e.role)});
 };
 const brkIfBlock = e => { if (line && !getComputedStyle(e).display.startsWith('inline')) brk(); };
 
@@ -363,7 +369,7 @@ const row = e => {
   }
   if (cells.wide || cells.filter(Boolean).length < 2 && (cells[0] || lines.length === from)) return;
   lines.length = owners.length = from;
-  lines.push(cells.join(' | '));
+  lines.push(cells.join(' | ').replace(/(?: \| )+$/, ''));
   owners.push(e);
 };
 
@@ -395,12 +401,10 @@ const frame = e => {
     if (lines.length > from) { lines.splice(from, 0, `<frame ${ga.number(e)}${attribute('title', e.title)}>`); owners.splice(from, 0, e); lines.push('</frame>'); owners.push(e); }
   } else if (!inside) {
     const outer = e.ownerDocument.defaultView, path = pathOf(outer);
-    let i = 0;
-    while (i < outer.length && outer[i] !== e.contentWindow) i++;
     const src = e.src.replace(/^https?:\/\/(www\.)?/, '');
     lines.push(`<frame ${ga.number(e)} ${clip(src.split('?')[0], 30)}>`);
     owners.push(e);
-    frames.push({path: path + (path && '.') + i, at: lines.length - 1});
+    frames.push({path: path + (path && '.') + placeOf(e.contentWindow, outer), at: lines.length - 1, href: e.src, size: [e.clientWidth, e.clientHeight]});
   }
   [inline, block] = saved;
 };
@@ -518,14 +522,17 @@ const ranges = s => s.replace(/(?:<a \d+ =\d+>(?:<\/a>)? ?){2,}/g, run => {
   return groups.map(([a, b, c, d]) => a === b ? `<a ${a} =${c}>` : `<a ${a}-${b} =${c}-${d}>`).join(' ') + (run.endsWith(' ') ? ' ' : '');
 });
 
-const PROSE = 80;
+const PROSE = 80, PARAGRAPH = 120, ARTICLE = 1000;
 const words = s => s.replace(/<(a|button)[^>]*>[^<]*<\/\1>|<[^>]*>/g, '');
+// Lines of boilerplate; null where there is no long text beside it: in forms, lists, tools everything may be what counts.
 const folding = least => {
   const prose = lines.map(l => { const n = words(l).length; return n < least ? 0 : n; }), sum = [0];
   for (const n of prose) sum.push(sum.at(-1) + n);
   const folded = new Uint8Array(lines.length), all = sum.at(-1);
   for (const {from, to} of regions) if (sum[to] - sum[from] < all / 4) folded.fill(1, from, to);
-  return {folded, prose: all};
+  for (const {from, to} of notices) folded.fill(0, from, to); // what the page tells the user
+  const read = prose.reduce((total, n, i) => total + (folded[i] || n < PARAGRAPH || lines[i].includes(' | ') ? 0 : n), 0);
+  return read < ARTICLE ? null : folded;
 };
 const CONTROL = /(<(?:a|button|label|select)[ >][^>]*>[^<]*(?:<option[^>]*>[^<]*)*<\/\w+>|<[^>]*>)/;
 const folded = (s, owner) => {
@@ -550,14 +557,14 @@ const pictured = (s, i) => {
 // The lines as they are shown, and where each of `lines` went.
 const size = out => out.reduce((n, s) => n + s.length + 1, 0);
 const render = (level, apart) => {
-  const out = [], place = [], seen = new Map(), fold = level.fold ? folding(40).folded : null;
+  const out = [], place = [], seen = new Map(), fold = level.fold ? folding(40) : null;
   known = new Map();
   let run = false;
-  const heads = level.fold && new Set(lines.filter(s => /^<h\d>/.test(s)).map(s => s.slice(4)));
+  const heads = fold && new Set(lines.filter(s => /^<h\d>/.test(s)).map(s => s.slice(4)));
   const met = new Set();
   lines.forEach((s, i) => {
     const menu = MENU.test(s);
-    if (level.fold) {
+    if (fold) {
       if (heads.has(s) || pictured(s, i)) { place.push(out.length); return; }
       if (s.length > 40 && !s.includes('<')) {
         if (met.has(s)) s = `〃 ${clip(s, 20)}`;
@@ -567,7 +574,7 @@ const render = (level, apart) => {
     }
     s = linked(s, menu, level, seen);
     if (!s || /^<h\d>$/.test(s) || s === '- ') { place.push(out.length); return; }
-    if (menu && run && !apart?.[i] && !s.startsWith('<h')) out[out.length - 1] += ' ' + s.replace(/^- /, '');
+    if (menu && run && !apart[i] && !s.startsWith('<h')) out[out.length - 1] += ' ' + s.replace(/^- /, '');
     else out.push(s);
     place.push(out.length - 1);
     run = menu;
@@ -576,26 +583,27 @@ const render = (level, apart) => {
 };
 
 const asHtml = () => {
+  const apart = new Uint8Array(lines.length), raw = size(lines), room = folding(40) ? 1 : 2; // where links count, they may cost more
+  const part = some => { for (const {items} of some) for (const i of items) apart[i] = 1; };
+  part(lists.filter(({items, end}) => end - items[0] > 1.5 * items.length)); // entries of several lines begin a line
   let done;
-  const raw = size(lines);
-  for (const level of LEVELS) if (raw < 3 * LEVELS.at(-1).from || level === LEVELS.at(-1)) if (!done || size(done.out) > level.from) done = render(level);
+  for (const level of LEVELS) if (raw < 3 * LEVELS.at(-1).from || level === LEVELS.at(-1)) if (!done || size(done.out) > level.from * room) done = render(level, apart);
   if (args.max && size(done.out) > args.max && lists.length) { // long lists can be cut only where their items have lines
-    const apart = new Uint8Array(lines.length);
-    for (const {items} of lists) for (const i of items) apart[i] = 1;
+    part(lists);
     done = render(LEVELS.at(-1), apart);
   }
   return done;
 };
 
-const bare = s => plain(s.replace(/<input \d+ type=(?:checkbox|radio)[^>]*?( checked)?>/g, (_, checked) => checked ? '[x]' : '[ ]')
+const bare = s => plain(s.replace(/<\/(a|button)>(?=<(?:a|button) )/g, ' ').replace(/<input \d+ type=(?:checkbox|radio)[^>]*?( checked)?>/g, (_, checked) => checked ? '[x]' : '[ ]')
   .replace(/<(?:input|textarea) (?:[^>"]|"[^"]*")*?value=("[^"]*"|[^\s>]+)[^>]*>/g, '[$1]')
   .replace(/<option selected>([^<]*)/g, '[$1]').replace(/<option[^>]*>[^<]*/g, '').replace(/<[^>]*>/g, '')).trim();
 
-const FOLD_TEXT = 3000, FEW = 2, ARTICLE = 1000;
+const FOLD_TEXT = 3000, FEW = 2;
 const asText = () => {
-  const whole = lines.map(bare), {folded: fold, prose} = folding(80);
+  const whole = lines.map(bare), fold = folding(80);
   const out = [], place = [];
-  if (size(whole) < FOLD_TEXT || prose < ARTICLE) {
+  if (size(whole) < FOLD_TEXT || !fold) {
     for (const s of whole) { place.push(out.length); if (s && s !== '-') out.push(s); }
     return {out, place};
   }
@@ -604,7 +612,7 @@ const asText = () => {
   let menu = [], aside = [], first = 0;
   const close = next => {
     const few = menu.slice(0, FEW).map(label => clip(label, 40)).join(' · ');
-    if (menu.length > FEW + 2 && !(near(first, -1) && near(next - 1, 1))) out.push(`[${menu.length} links: ${few} · …]`);
+    if (menu.length > FEW + 2 && !(near(first, -1) && near(next - 1, 1))) out.push(notice('page_links', {count: menu.length, few}));
     else if (menu.length) out.push(menu.join(' · '));
     menu = [];
     const text = aside.join(' · ');
@@ -675,13 +683,13 @@ const layerOf = e => {
 const read = () => {
   const body = document.body ?? document.documentElement, top = PATH ? null : layerOnTop();
   if (top) {
-    lines.push('[dialog on top of the page]');
+    lines.push(notice('page_dialog'));
     owners.push(null);
     visit(top);
     brk();
     skipped = top;
     blocked = true;
-    lines.push('[the page below, covered by the dialog]');
+    lines.push(notice('page_below'));
     owners.push(null);
   }
   const from = lines.length;
@@ -702,8 +710,9 @@ const scan = () => {
   let most = (args.start ?? 0) + (args.max || Infinity) + FAR, end = 0;
   while (end < out.length && most > 0) most -= out[end++].length + 1;
   const shown = lists.map(({items, end, rows}) => ({items: items.map(at), end: at(end), rows})).filter(l => l.end <= end);
-  const inside = frames.map(f => ({path: f.path, at: at(f.at)})).filter(f => f.at < end);
-  return {path: PATH, lines: out.slice(0, end), lists: shown, frames: inside, home, base: ga.state.base, unsent: size(out.slice(end))};
+  const inside = frames.map(f => ({...f, at: at(f.at)})).filter(f => f.at < end);
+  const about = {path: PATH, id: ga.state.id, base: ga.state.base, kind: document.contentType, href: location.href, size: [innerWidth, innerHeight]};
+  return {...about, lines: out.slice(0, end), lists: shown, frames: inside, home, unsent: size(out.slice(end))};
 };
 const FAR = 2e6; // characters that are sent beyond what was asked for: long lists may be left out
 

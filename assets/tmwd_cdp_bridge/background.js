@@ -71,7 +71,7 @@ async function connect() {
     socket = null;
     const where = `port ${pairing.port}`;
     if (stage === "opening") {
-      say("no agent", `Nobody answers at ${where}: the agent is not running, or the browser keeps extensions from local addresses.`, { port: pairing.port });
+      say("no agent", `Nobody answers at ${where}: no agent is running, or the browser (a policy, a proxy, another extension) keeps this extension from addresses of this computer.`, { port: pairing.port });
       retry = setTimeout(connect, NEAR[Math.min(failures.near++, NEAR.length - 1)]);
     } else if (stage === "paired") {
       say("no agent", "The agent has ended the connection.", { port: pairing.port });

@@ -49,7 +49,7 @@ async function close({ tab, dialogs }) {
       record.stayed.promise.then(resolve);
       setTimeout(resolve, 3_000);
     });
-    if (record.debugged) cdp(tab, "Page.close").catch(() => {}); // asks the page, as a click on the x does
+    if (record.debugged) cdp(tab, "Page.close").catch(() => chrome.tabs.remove(tab)).catch(() => {}); // asks the page, as a click on the x does
     else await chrome.tabs.remove(tab);
     await closed;
     const gone = !(await chrome.tabs.get(tab).catch(() => null));
@@ -69,10 +69,13 @@ async function js({ tab, code, timeout, dialogs, frame = 0, around, args }) {
   await theTab(tab);
   return call(tab, { dialogs, timeout }, async (record) => {
     const look = (phase) => inPages(tab, around, { ...args, phase }, true);
-    if (around) await look("begin");
-    const result = record.debugged ? await evaluate(tab, frame, code, record, !around) : await inFrame(tab, frame, code);
+    const blind = around && (await look("begin")).find((one) => one.frame === 0 && one.error);
+    const result = record.debugged ? await evaluate(tab, frame, code, record, !around || blind) : await inFrame(tab, frame, code);
     await settle(record);
-    if (around) {
+    if (blind) {
+      if (!record.left) result.note ??= `what changed was not watched: ${blind.error}`;
+      result.around = [];
+    } else if (around) {
       result.around = record.left ? [] : await record.unlessLeft(look("end"), []);
       await settle(record);
     }
@@ -82,8 +85,8 @@ async function js({ tab, code, timeout, dialogs, frame = 0, around, args }) {
 
 // Run a page script: only looks, so no debugger and no bar in the browser unless it is there already.
 async function page({ tab, file, args, timeout, dialogs, all_frames = true }) {
-  const { url, title } = await theTab(tab);
-  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, file, args ?? {}, all_frames, url) }));
+  const { title } = await theTab(tab);
+  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, file, args ?? {}, all_frames) }));
 }
 
 async function jump({ tab, url, timeout, dialogs }) {
@@ -96,7 +99,7 @@ async function jump({ tab, url, timeout, dialogs }) {
       record.navigating();
       const { errorText } = await cdp(tab, "Page.navigate", { url });
       if (errorText && !record.downloads.length) {
-        if (errorText !== "net::ERR_ABORTED") await Promise.race([record.moved.promise, sleep(500)]); // its error page
+        if (errorText !== "net::ERR_ABORTED") await Promise.race([record.moved.promise, sleep(2_000)]); // its error page
         const stayed = record.dialogs.some((dialog) => dialog.type === "beforeunload" && !dialog.accepted);
         return { error: stayed ? "stayed" : "not_opened", message: stayed ? "the page asked to stay (beforeunload) and was not overruled: nothing was opened" : `${url} could not be opened: ${errorText}` };
       }
@@ -120,16 +123,46 @@ async function cookies({ tab, urls, timeout }) {
   return call(tab, { timeout, must: true }, async () => ({ value: (await cdp(tab, "Network.getCookies", { urls: urls ?? [url] })).cookies, type: "array" }));
 }
 
+const LARGEST = 1_568; // px on an image's longest side: models take no larger ones
+const LONGEST = 16_000; // px of a page in one image: of more nothing could be made out
+
+// What is not painted has no picture: a tab behind another comes to the front for it, in its window, and goes back.
+async function inFront({ id, active, windowId }, work) {
+  if ((await chrome.windows.get(windowId)).state === "minimized") throw failure("hidden", 'the window of the tab is minimised: {"cmd": "tabs", "action": "switch"} brings it back');
+  const [front] = active ? [] : await chrome.tabs.query({ active: true, windowId });
+  if (front) await chrome.tabs.update(id, { active: true });
+  try {
+    return await work();
+  } finally {
+    if (front) await chrome.tabs.update(front.id, { active: true }).catch(() => {}); // it was closed meanwhile
+  }
+}
+
+// `clip` is in px of the page. What the browser draws for one of these depends on the screen and on the zoom: so it is
+// measured, and drawn again if it is too large. While a window changes its size (the debugger's bar comes) an image may be
+// put together of old pieces: two have to be alike, unless the page never is.
 async function screenshot({ tab, full = false, format = "png", quality, clip, timeout }) {
-  await theTab(tab);
-  return call(tab, { timeout, must: true }, async () => {
-    const how = { format, captureBeyondViewport: full, ...(format === "png" ? {} : { quality: quality ?? 80 }) };
-    if (full && !clip) {
-      const { cssContentSize: size } = await cdp(tab, "Page.getLayoutMetrics");
-      clip = { x: 0, y: 0, width: size.width, height: Math.min(size.height, 16_000), scale: 1 };
+  const shown = await theTab(tab);
+  return call(tab, { timeout, must: true }, (record) => inFront(shown, async () => {
+    const { cssVisualViewport: view, cssContentSize: page } = await cdp(tab, "Page.getLayoutMetrics");
+    const seen = { x: view.pageX, y: view.pageY, width: view.clientWidth, height: view.clientHeight }, zoom = view.zoom || 1;
+    const whole = { x: 0, y: 0, width: page.width, height: Math.min(page.height, LONGEST) };
+    const { x, y, width, height, scale = 1 } = clip ?? (full ? whole : seen);
+    const how = { format, captureBeyondViewport: x < seen.x || y < seen.y || x + width > seen.x + seen.width || y + height > seen.y + seen.height };
+    if (format !== "png") how.quality = quality ?? 80;
+    const longest = Math.max(width, height), wanted = Math.min(LARGEST, scale * longest);
+    let data, before, drawn = wanted / longest / zoom;
+    for (let n = 0; n < 6 && (n < 2 || data !== before) && Date.now() < record.deadline; n++) {
+      before = data;
+      ({ data } = await cdp(tab, "Page.captureScreenshot", { ...how, clip: { x: x * zoom, y: y * zoom, width: width * zoom, height: height * zoom, scale: drawn } }));
+      const image = await createImageBitmap(await (await fetch(`data:image/${format};base64,${data}`)).blob());
+      const most = Math.max(image.width, image.height);
+      if (most > Math.min(LARGEST, wanted + 1)) drawn *= wanted / most, n = 0;
     }
-    if (clip) how.clip = { scale: 1, ...clip };
-    const { data } = await cdp(tab, "Page.captureScreenshot", how);
-    return { image: { media_type: `image/${format}`, data } };
-  });
+    const ratio = Math.round((wanted / longest) * 1e4) / 1e4, left = full && !clip ? page.height - whole.height : 0;
+    return {
+      image: { media_type: `image/${format}`, data, ...(ratio === 1 ? {} : { scale: ratio }) },
+      ...(left > 0 ? { note: `the image ends at ${LONGEST} px, ${left} more are below: use clip` } : {}),
+    };
+  }));
 }

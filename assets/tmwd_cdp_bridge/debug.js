@@ -30,6 +30,7 @@ class Record {
   navigated = null;
   left = false; // the document that the call began in is gone
   debugged = false;
+  ran = false; // the code of the call: it must not be run again
   moved = deferred(); // the main frame has gone elsewhere, or will not
   loaded = deferred(); // the new document can be worked with
   whole = deferred(); // … with all that belongs to it
@@ -105,12 +106,14 @@ export async function call(tabId, { dialogs, timeout = 10_000, look = false, mus
   });
   try {
     const attached = look && !pages.has(tabId) ? null : attach(tabId, record).catch((error) => {
-      if (must) throw failure("no_debugger", `the browser does not let us debug this tab: ${error.message}`);
+      if (must) throw noDebugger(error);
       result = { note: error.message };
     });
     page = await Promise.race([attached, limit]);
     record.debugged = Boolean(page);
-    result = { ...result, ...(await Promise.race([work(record), record.ended.promise.then((why) => why ?? {}), limit])) };
+    const run = () => Promise.race([work(record), record.ended.promise.then((why) => why ?? {}), limit]);
+    const again = (error) => (page && LOCKED.test(error.message) ? withoutDebugger(page, record, must, error, run) : Promise.reject(error));
+    result = { ...result, ...(await run().catch(again)) };
   } catch (error) {
     if (record.left && error.code !== "timeout") result = { ...result, type: "undefined", value: null, note: "the page was left before the code had ended" };
     else result = { ...result, error: error.code ?? "failed", message: error.message };
@@ -121,6 +124,20 @@ export async function call(tabId, { dialogs, timeout = 10_000, look = false, mus
     for (const other of pages.values()) if (other.calls.delete(record)) rest(other);
   }
   return { tab: tabId, via: record.debugged ? "debugger" : "page", ...result, ...(await record.report()) };
+}
+
+const noDebugger = (error) => failure("no_debugger", `the browser does not let us debug this tab: ${error.message}`);
+
+// A frame of another extension (a password manager) has come into the page: from now on the debugger is refused everything.
+const LOCKED = /Cannot access a chrome-extension/;
+async function withoutDebugger(page, record, must, error, run) {
+  clearTimeout(page.linger);
+  if (pages.get(page.tabId) === page) pages.delete(page.tabId);
+  chrome.debugger.detach({ tabId: page.tabId }).catch(() => {}); // another call was faster
+  record.debugged = false;
+  if (must) throw noDebugger(error);
+  if (record.ran) return { type: "undefined", value: null, note: `the code has run, but what it gave is not known: ${error.message}` };
+  return { ...(await run()), note: error.message };
 }
 
 // A script that doesn't even let others run is ended: it would hold the tab for ever.

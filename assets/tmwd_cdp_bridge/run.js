@@ -115,6 +115,7 @@ export async function evaluate(tabId, frame, code, record, wait) {
     // a function that nobody calls: is the whole an object, not a block?
     const object = bare.startsWith("{") && bare.endsWith("}") && !(await run(`async()=>(${bare}\n)`)).exceptionDetails;
     let done = await run(object ? `(${bare}\n)` : `{${code}\n}`, { replMode: true });
+    record.ran = true;
     if (isReturn(done)) done = await run(`(async () => {${code}\n})()`);
     if (done.result?.subtype === "promise") done = await cdp(where, "Runtime.awaitPromise", { promiseObjectId: done.result.objectId });
     if (done.exceptionDetails) return exception(done.exceptionDetails);
@@ -159,15 +160,25 @@ export async function inFrame(tabId, frame, code) {
 
 // Run a page script in its own world, in the top frame or all: [{frame, value} | {frame, error}]. The agent's program puts
 // its page scripts into this extension's folder, each under its hash: a new version of one needs no reload.
-export async function inPages(tabId, file, args, allFrames, url = "") {
-  if (url === "about:blank") return []; // the browser lets no extension in
-  const first = await inject({ target: { tabId, allFrames }, func: runPageScript, args: [file, args] });
-  const missing = first.filter((one) => one.result?.missing).map((one) => one.frameId);
-  if (!missing.length) return first.map(outcome);
-  const target = { tabId, frameIds: missing };
-  await inject({ target, files: [`page/${file}.js`] });
-  const second = new Map((await inject({ target, func: runPageScript, args: [file, args] })).map((one) => [one.frameId, one]));
-  return first.map((one) => outcome(second.get(one.frameId) ?? one));
+export async function inPages(tabId, file, args, allFrames) {
+  const run = (target) => inject({ target, func: runPageScript, args: [file, args] });
+  const load = async (frameId) => { // each frame for itself: one that is just being left keeps us from none but itself
+    const target = { tabId, frameIds: [frameId] };
+    try {
+      await inject({ target, files: [`page/${file}.js`] });
+      return (await run(target))[0];
+    } catch (error) {
+      if (error.code === "missing") throw error;
+      return { frameId, result: { error: error.message } };
+    }
+  };
+  let found;
+  try { // one that is just becoming one of another extension (a PDF does) does keep us from all
+    found = await run({ tabId, allFrames }).catch((error) => (allFrames ? run({ tabId }) : Promise.reject(error)));
+  } catch (error) {
+    return [{ frame: 0, error: error.message }];
+  }
+  return Promise.all(found.map(async (one) => outcome(one.result?.missing ? await load(one.frameId) : one)));
 }
 
 async function runPageScript(file, args) {

@@ -281,12 +281,13 @@ class Bridge:
         if browser:
             browser.lost()
 
-    def browsers(self, wait: bool = False, stop: Any = None) -> list[dict[str, Any]]:
+    def browsers(self, wait: float = 0, stop: Any = None) -> list[dict[str, Any]]:
         """Who is connected: {"id", "name", "version", "agent", "age": seconds since the last contact}. With `wait`, not
-        before one is there, but only as long as one that is awake, or has been there, needs to find us."""
+        before one is there: at most so many seconds, and no longer than one that is awake, or was there, needs to find us."""
+        limit = time.monotonic() + wait
         with self._changed:
-            while wait and not self._browsers and not (stop and stop.is_set()):
-                end = max(self.started + FIND_US, (self.last_contact or 0) + WAKE_UP)
+            while not self._browsers and not (stop and stop.is_set()):
+                end = min(limit, max(self.started + FIND_US, (self.last_contact or 0) + WAKE_UP))
                 if (left := end - time.monotonic()) <= 0:
                     break
                 self._changed.wait(min(left, 0.5))
@@ -376,7 +377,7 @@ class _LinkHandler(BaseHTTPRequestHandler):
         if self.path == "/call":
             return {"answer": bridge.call(str(data["browser"]), dict(data["request"]), float(data["timeout"]))}
         if self.path == "/browsers":
-            return {"answer": bridge.browsers(bool(data["wait"]))}
+            return {"answer": bridge.browsers(float(data["wait"]))}
         return {"answer": bridge.status()} if self.path == "/status" else None
 
     def _answer(self, code: int, data: dict[str, Any] | None = None) -> None:
@@ -407,8 +408,8 @@ class Link:
         self.pid = pid
         self._port, self._token = port, token
 
-    def browsers(self, wait: bool = False, stop: Any = None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("/browsers", {"wait": wait}, WAKE_UP + GRACE, stop)
+    def browsers(self, wait: float = 0, stop: Any = None) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._ask("/browsers", {"wait": wait}, wait + GRACE, stop)
         return found
 
     def call(self, browser: str, request: Request_, timeout: float, stop: Any = None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ..errors import ConfigError, UsageError
 from ..safety.listener import token_file
 from ..store import atomic
 
+WAIT = 5.0  # seconds for the extension to find us: it looks every 3, unless the browser has put it to sleep
 _STEPS = """The extension is in {folder}
 
 One step is yours, once for each browser profile (Chrome, Chromium, Edge, Brave):
@@ -89,8 +90,7 @@ def _status() -> int:
     from TMWebDriver import TMWebDriver
 
     with TMWebDriver() as driver:
-        driver._browsers()
-        found = driver.status()
+        found = driver.status(WAIT)
     for browser in found["browsers"]:
         name = browser["name"] or browser["id"]
         if "error" in browser:

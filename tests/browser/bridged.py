@@ -42,12 +42,19 @@ def until(done: Callable[[], Any], seconds: float = 20) -> Any:
 
 
 class Chromium:
-    """One browser, with the extension in `extension`; `profile` is a fresh folder."""
+    """One browser, with the extension in `extension`; `profile` is a fresh folder, `flags` are for its command line."""
 
-    def __init__(self, extension: Path, profile: Path) -> None:
+    def __init__(self, extension: Path | str, profile: Path, *flags: str) -> None:
         assert CHROMIUM
         self.profile = profile
-        command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", f"--load-extension={extension}", "about:blank"]
+        command = [
+            CHROMIUM,
+            *FLAGS,
+            *flags,
+            f"--user-data-dir={profile}",
+            f"--load-extension={extension}",
+            "about:blank",
+        ]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -91,6 +98,13 @@ class Chromium:
         """In the extension's worker: what a user's click would do there."""
         return self.evaluate(expression, "service_worker", wire.EXTENSION_ID)
 
+    def popup(self, expression: str) -> Any:
+        """In the extension's popup, shown in a tab of its own."""
+        if not self._target("page", "popup.html"):
+            until(lambda: self.worker("typeof chrome.tabs") == "object")  # it is just being started
+            self.worker("chrome.tabs.create({url: 'popup.html'}).then(() => 1)")
+        return self.evaluate(expression, "page", "popup.html")
+
     def stop_worker(self) -> None:
         """As the browser does when it has nothing to do."""
         self._debugging(f"close/{until(lambda: self._target('service_worker', wire.EXTENSION_ID))['id']}")
@@ -99,13 +113,14 @@ class Chromium:
 class Bridged:
     """A home, a browser that is paired with it, and a driver."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str, beside: Path | None = None) -> None:
+        """`beside`: the folder of another extension."""
         self.home = folder / "home"
         self.home.mkdir(parents=True)
         self.ports = free_ports()
         self.extension = write_extension(self.home, *self.ports)
         self.driver = TMWebDriver(home=self.home)
-        self.chromium = Chromium(self.extension, folder / "profile")
+        self.chromium = Chromium(",".join(map(str, filter(None, (self.extension, beside)))), folder / "profile", *flags)
 
     def close(self) -> None:
         self.driver.close()

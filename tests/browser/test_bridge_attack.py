@@ -24,6 +24,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from genericagent.abort import Abort
 from genericagent.browser import server, wire
+from genericagent.cli import browser
 from genericagent.cli.browser import run_browser, write_extension
 from genericagent.errors import Aborted, ConfigError, ToolError, UsageError
 from genericagent.paths import home
@@ -315,6 +316,7 @@ def test_a_port_of_somebody_else_is_named_and_not_talked_to() -> None:  # C094
     )  # fmt: skip
     assert stranger.stdout and stranger.stdin
     stranger.stdout.readline()
+    write_extension(home())
     for ports in ((port, other), (other, port)):
         with pytest.raises(ConfigError, match=f"port {port} .*process {stranger.pid}.*--port") as caught:
             TMWebDriver(*ports).status()
@@ -339,6 +341,7 @@ def test_without_a_browser_the_wait_is_bounded_and_the_error_says_what_to_do(
 ) -> None:  # C089
     monkeypatch.setattr(server, "FIND_US", 0.3)
     port, link_port = free_ports()
+    write_extension(home())
     with TMWebDriver(port, link_port) as driver:
         begin = time.monotonic()
         with pytest.raises(ToolError, match=f"port {port}.*ga browser setup"):
@@ -348,6 +351,27 @@ def test_without_a_browser_the_wait_is_bounded_and_the_error_says_what_to_do(
         stop.set()
         with pytest.raises(Aborted):
             driver.execute_js("1")
+
+
+def test_status_without_a_browser_names_likely_causes_soon(monkeypatch: pytest.MonkeyPatch) -> None:  # C086 C089
+    monkeypatch.setattr(browser, "WAIT", 0.3)
+    monkeypatch.setattr(server, "FIND_US", 600)
+    ports = free_ports()
+    write_extension(home(), *ports)
+    with pytest.raises(
+        ToolError, match=f"port {ports[0]}: it is closed, or .* profile .*popup.*ga browser setup"
+    ) as error:
+        run_browser(["status"])
+    assert "\n" not in str(error.value)
+    with TMWebDriver(), pytest.raises(ToolError, match="it is closed"):
+        run_browser(["status"])  # the same when another holds the bridge
+
+
+def test_before_setup_nothing_is_opened_and_the_command_is_named() -> None:  # C089 C095
+    for call in (TMWebDriver, lambda: run_browser(["status"])):
+        with pytest.raises(ToolError, match="not set up: ga browser setup$"):
+            call()
+    assert not (home() / "browser").exists()
 
 
 def test_a_missing_package_is_named() -> None:  # C095

@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -493,6 +494,76 @@ def test_commands(driver: TMWebDriver, site: Site) -> None:
             driver.execute_js(wrong)
 
 
+LONG = "<title>long</title><style>::-webkit-scrollbar {{ display: none }}</style><body style='margin:0'><div style='height:{}px;background:linear-gradient(red,blue)'>"
+
+
+def shot(driver: TMWebDriver, **how: Any) -> tuple[int, int, Any, list[int]]:
+    """(width, height, scale, colour of the middle) of a screenshot."""
+    result = driver.execute_js({"cmd": "screenshot", **how})
+    width, height = struct.unpack(">II", base64.b64decode(result["image"]["data"])[16:24])
+    look = (
+        f"const i = new Image(); i.src = 'data:image/png;base64,{result['image']['data']}'; await i.decode(); const c = new OffscreenCanvas(1, 1).getContext('2d');"
+        "c.drawImage(i, i.width >> 1, i.height >> 1, 1, 1, 0, 0, 1, 1); [...c.getImageData(0, 0, 1, 1).data]"
+    )
+    return width, height, result["image"].get("scale", 1), value(driver, look)
+
+
+@pytest.mark.parametrize(("ratio", "zoom"), [(1, 1), (2, 1), (3, 1), (1, 1.5), (2, 0.5)])
+def test_a_screenshot_is_never_larger_than_models_take(
+    driver: TMWebDriver, site: Site, shared: Bridged, ratio: int, zoom: float
+) -> None:
+    site.pages["/long"] = LONG.format(5000)
+    driver.jump(site.url + "/long")
+    screen = {"width": 1280, "height": 900, "deviceScaleFactor": ratio, "mobile": False}
+    driver.execute_js({"cmd": "cdp", "method": "Emulation.setDeviceMetricsOverride", "params": screen})
+    shared.chromium.worker(f"chrome.tabs.setZoom({driver.session}, {zoom}).then(() => 1)")
+    until(lambda: abs(value(driver, "devicePixelRatio") - ratio * zoom) < 0.01)
+    try:
+        wide, high = value(driver, "[document.documentElement.clientWidth, innerHeight]")
+        for scroll, red in ((0, 255 * (1 - high / 2 / 5000)), (2000, 255 * (1 - (2000 + high / 2) / 5000))):
+            value(driver, f"scrollTo(0, {scroll})")
+            width, height, scale, colour = shot(driver)
+            assert max(width, height) <= 1568 and scale == min(1, round(1568 / max(wide, high), 4))
+            assert (abs(width - wide * scale) < 2, abs(height - high * scale) < 2) == (True, True)
+            assert abs(colour[0] - red) < 5
+            width, height, scale, colour = shot(driver, full=True)
+            assert (height, scale) == (1568, 0.3136) and abs(width - wide * scale) < 2 and abs(colour[0] - 127) < 5
+            clip = {"x": 100, "y": 4000, "width": 50, "height": 100}
+            *size, colour = shot(driver, clip=clip)
+            assert size == [50, 100, 1] and abs(colour[0] - 255 * 0.19) < 5  # also what is scrolled out of sight
+            assert shot(driver, clip={**clip, "scale": 4})[:3] == (200, 400, 4)
+            assert shot(driver, clip={**clip, "scale": 100})[:3] == (784, 1568, 15.68)
+    finally:
+        shared.chromium.worker(f"chrome.tabs.setZoom({driver.session}, 1).then(() => 1)")
+
+
+def test_a_tab_behind_another_has_its_picture_taken_and_stays_behind(
+    driver: TMWebDriver, site: Site, shared: Bridged
+) -> None:
+    site.pages |= {"/green": "<body style='background:#0f0'>", "/blue": "<body style='background:#00f'>"}
+    driver.jump(site.url + "/green")
+    green = driver.session
+    blue = driver.execute_js({"cmd": "tabs", "action": "create", "url": site.url + "/blue"})["tab"]
+    driver.session = green
+    assert shot(driver)[3][:3] == [0, 255, 0]
+    assert [tab["id"] for tab in driver.get_all_sessions() if tab["active"]] == [blue]
+    state = "chrome.windows.getLastFocused().then(w => chrome.windows.update(w.id, {{state: '{}'}})).then(w => w.state)"
+    assert shared.chromium.worker(state.format("minimized")) == "minimized"
+    try:
+        with pytest.raises(ToolError, match="minimised"):
+            shot(driver)
+    finally:
+        shared.chromium.worker(state.format("normal"))
+    assert shot(driver)[3][:3] == [0, 255, 0]
+
+
+def test_what_a_screenshot_leaves_out_of_an_endless_page_is_said(driver: TMWebDriver, site: Site) -> None:
+    site.pages["/long"] = LONG.format(20_000)
+    driver.jump(site.url + "/long")
+    result = driver.execute_js({"cmd": "screenshot", "full": True, "format": "jpeg"})
+    assert result["image"]["scale"] == 0.098 and "4000 more are below" in result["note"]
+
+
 def test_a_batch_refers_to_earlier_results_and_ends_at_the_first_error(driver: TMWebDriver, site: Site) -> None:
     steps = [
         {"cmd": "tabs", "action": "create", "url": site.url + "/two"}, {"cmd": "js", "tab": "{{0.tab}}", "code": "({n: 41, t: document.title})"},
@@ -661,12 +732,14 @@ def test_the_user_pauses_and_chooses_tabs(bridged: Bridged, site: Site) -> None:
     assert len(driver.get_all_sessions()) == 2  # what a shared tab opens is shared
 
 
-def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
-    def popup(expression: str) -> Any:
-        return bridged.chromium.evaluate(expression, "page", "popup.html")
+def state(bridged: Bridged) -> Any:
+    """What the popup says first."""
+    return bridged.chromium.popup("document.querySelector('#state')?.textContent")
 
-    bridged.chromium.worker("chrome.tabs.create({url: 'popup.html'}).then(() => 1)")
-    until(lambda: popup("document.querySelector('#state')?.textContent") == "Connected")
+
+def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
+    popup = bridged.chromium.popup
+    until(lambda: state(bridged) == "Connected")
     assert f"process {os.getpid()}, port {bridged.ports[0]}" in popup("why.textContent")
     popup("pause.click()")
     until(lambda: "Paused" in popup("state.textContent"))
@@ -679,7 +752,51 @@ def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
     until(lambda: bridged.driver.get_all_sessions())
     bridged.driver.close()
     until(lambda: popup("state.textContent") == "No agent")
-    assert str(bridged.ports[0]) in popup("why.textContent")
+    until(lambda: f"Nobody answers at port {bridged.ports[0]}" in popup("why.textContent"))
+
+
+def test_it_connects_where_pages_are_kept_from_local_addresses(tmp_path: Path) -> None:  # C098
+    """With the newer checks of local network access on: a page from outside doesn't reach a server here, the extension does."""
+    with serving({"/": "page"}) as outside, serving({"/": ("here", {"Access-Control-Allow-Origin": "*"})}) as here:
+        flags = (
+            "--enable-features=LocalNetworkAccessChecks:LocalNetworkAccessChecksWarn/false,LocalNetworkAccessChecksWebSockets",
+            f"--ip-address-space-overrides={outside.url.removeprefix('http://')}=public",
+        )
+        bridged = Bridged(tmp_path, *flags)
+        try:
+            bridged.driver.jump(outside.url + "/")
+            assert value(bridged.driver, f"fetch('{here.url}/').catch(error => 'kept out')") == "kept out"
+            assert here.seen == []
+            until(lambda: state(bridged) == "Connected")
+        finally:
+            bridged.close()
+
+
+def test_when_the_browser_blocks_the_way_the_popup_says_why(tmp_path: Path) -> None:  # C098
+    bridged = Bridged(tmp_path, "--host-resolver-rules=MAP 127.0.0.1 ~NOTFOUND")
+    try:
+        until(lambda: state(bridged) == "No agent")
+        why = bridged.chromium.popup("why.textContent")
+        assert f"port {bridged.ports[0]}" in why and "keeps this extension from addresses of this computer" in why
+        assert not bridged.driver._ask("browsers")
+    finally:
+        bridged.close()
+
+
+def test_the_popup_says_that_who_answers_is_not_ours(tmp_path: Path) -> None:
+    bridged = Bridged(tmp_path)
+    try:
+        until(lambda: state(bridged) == "Connected")
+        (bridged.extension / "pairing.json").write_text(json.dumps({"secret": "x" * 43, "port": bridged.ports[0]}))
+        bridged.chromium.stop_worker()
+        until(lambda: state(bridged) == "Not paired")
+        assert "did not accept this extension" in bridged.chromium.popup("why.textContent")
+        (bridged.extension / "pairing.json").unlink()
+        bridged.chromium.stop_worker()
+        until(lambda: state(bridged) == "Not set up")
+        assert "ga browser setup" in bridged.chromium.popup("why.textContent")
+    finally:
+        bridged.close()
 
 
 def test_code_in_frames_is_no_navigation_of_the_page(driver: TMWebDriver, site: Site) -> None:

@@ -8,7 +8,7 @@ import pytest
 from conftest import Show
 
 from genericagent.errors import ToolError
-from simphtml import fold, get_html
+from simphtml import execute_js_rich, fold, get_html
 
 EVERY_VISIBLE_CONTROL = """
 const seen = new Set(), all = [];
@@ -65,7 +65,7 @@ def test_a_form_is_shown_with_its_state(show: Show) -> None:
         r'<textarea \d+ name=note value="two lines">',
         r"<button \d+>Create account <button \d+ disabled>Later",
         r"<label \d+ type=checkbox checked>Dark mode",
-        r"<div \d+ contenteditable>Some text",
+        r"<div \d+ contenteditable label=Bio>Some text",
         r"<div \d+ role=tab selected>General",
         r"<summary \d+ collapsed>More",
     ):
@@ -203,6 +203,70 @@ def test_frames_are_read_in_their_places_whatever_their_origin(show: Show) -> No
     assert len(set(pushes)) == 2
 
 
+def test_frames_in_shadow_roots_are_read_in_their_places(show: Show) -> None:
+    """The browser gives them no order; two of them differ in nothing but their size."""
+    widget = "<section><template shadowrootmode=open><p>{0}</p><iframe src='{{other}}/{1}' width={2} height=100></iframe></template></section>"
+    page = "".join(
+        widget.format(*one)
+        for one in (("One", "a", 300), ("Two", "same", 300), ("Three", "b", 300), ("Four", "same", 500))
+    )
+    same = "<p id=w></p><button>Push</button><script>onload = onresize = () => w.textContent = `${innerWidth} wide`</script>"
+    inner = {
+        "/a": "<p>is a</p><iframe src='/deep'></iframe>",
+        "/b": "<p>is b</p>",
+        "/same": same,
+        "/deep": "<p>is deep</p>",
+    }
+    tab = show(page, inner)
+    while any(part not in (html := get_html(tab)) for part in ("is a", "is deep", "is b", "300 wide", "500 wide")):
+        pass  # a frame in a process of its own is attached to a little later
+    order = ["One", "is a", "is deep", "Two", "300 wide", "Three", "is b", "Four", "500 wide"]
+    assert [html.index(part) for part in order] == sorted(html.index(part) for part in order)
+    first, second = map(int, re.findall(r"<button (\d+)>Push", html))
+    for number, wide in ((first, 300), (second, 500)):
+        assert execute_js_rich(f"el({number}).id = 'x'; return innerWidth", tab, no_monitor=True)["value"] == wide
+
+
+def test_a_frame_that_cannot_be_read_is_said_to_be_there() -> None:
+    frame = {
+        "path": "",
+        "id": "a",
+        "base": 0,
+        "kind": "text/html",
+        "lines": ["<frame 1 x.test>", "After"],
+        "lists": [],
+        "home": "",
+        "unsent": 0,
+    }
+
+    class Closed:
+        def page_script(self, *args: object, **how: object) -> dict[str, object]:
+            place = {"path": "0", "at": 0, "href": "https://x.test/", "size": [1, 1]}
+            return {"url": "", "title": "", "frames": [{"frame": 0, "value": {**frame, "frames": [place]}}]}
+
+    assert get_html(Closed()) == "<frame 1 x.test> [this frame could not be read]\nAfter"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_notices_are_in_the_users_language(show: Show, language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GA_LANG", language)
+    options = "".join(f"<option>{i}" for i in range(40))
+    tab = show(
+        f"<ul>{'<li>an item of a list' * 200}</ul><dialog><select>{options}</select></dialog><script>document.querySelector('dialog').showModal()</script>"
+    )
+    html = get_html(tab, maxchars=1500)
+    wanted = {
+        "en": [
+            "[dialog on top of the page]",
+            "32 more in el(1).options",
+            "[the page below, covered by the dialog]",
+            "more of 200 items",
+        ],
+        "zh": ["[页面上方的对话框]", "另有 32 项，见 el(1).options", "[下面是被对话框遮住的页面]", "项（共 200 项）"],
+    }
+    assert [part for part in wanted[language] if part not in html] == []
+
+
 def test_a_modal_dialog_comes_first_and_the_rest_is_said_to_be_covered(show: Show) -> None:
     tab = show(
         "<h1>Page</h1><p>Words</p><dialog><p>Sure?</p><button>Yes</button></dialog><script>document.querySelector('dialog').showModal()</script>"
@@ -320,10 +384,14 @@ def test_long_boilerplate_of_a_long_page_is_folded_and_its_rest_can_be_had(show:
     html = get_html(tab)
     folded = re.search(r"<p (\d+) \+(\d+)>We tell you here at.*<a \d+[^>]*>Terms", html)
     assert folded and html.count("This is paragraph") == 60
-    from simphtml import execute_js_rich
-
     text = execute_js_rich(f"return el({folded[1]}).innerText", tab, no_monitor=True)["value"]
     assert text.count("what you may not do") == 8
+
+
+def test_what_a_page_tells_its_user_is_not_folded(show: Show) -> None:
+    error = "Your card was declined by the bank: take another one, or ask them to allow payments in shops abroad, then send the form again."
+    html = get_html(show(f"<div class='popup banner'><p role=alert>{error}</p></div>{ARTICLE}{FOOTER}"))
+    assert error in html and re.search(r"<p \d+ \+\d+>We tell you", html)
 
 
 def test_the_content_is_not_folded_only_because_its_class_sounds_like_boilerplate(show: Show) -> None:
@@ -336,6 +404,64 @@ def test_a_short_page_is_shown_in_full(show: Show) -> None:
     page = f"<h1>Pay</h1><div class='modal legal'><p>{terms}</p><a href='/a/really/long/address/of/the/terms/of/this/site'>Terms</a></div>"
     html = get_html(show(page))
     assert terms in html and "/a/really/long/address/of/the/terms/of/this/site" in html
+
+
+@pytest.mark.parametrize("text_only", [False, True])
+def test_an_inbox_shows_each_mail_in_a_line_and_the_open_one_in_full(show: Show, text_only: bool) -> None:
+    html = get_html(show("inbox.html"), text_only)
+    rows = [line for line in html.splitlines() if " May" in line]
+    assert len(rows) == 30 and all(
+        f"enclosed number {i}," in row and row.endswith(" May") for i, row in enumerate(rows)
+    )
+    assert "to the account AT61 1904 3002 3457 3201, and give the number 2026-0311" in html
+    if not text_only:
+        assert all(
+            re.match(r"<input \d+ type=checkbox label=Select> \| <button \d+>(Not s|S)tarred", row) for row in rows
+        )
+        assert html.count("Archive") == 1  # what comes up under the pointer only
+        assert re.search(r"<div \d+ contenteditable label=Reply>$", html, re.M)
+
+
+@pytest.mark.parametrize("text_only", [False, True])
+def test_settings_show_every_field_its_state_and_the_help_beside_it(show: Show, text_only: bool) -> None:
+    html = get_html(show("settings.html"), text_only)
+    assert html.count("leave it empty to show nothing at all.") == 40
+    for part in ("The new password is too short.", "you can cancel until the day before", "2 unsaved changes", "v74"):
+        assert part in html
+    if not text_only:
+        assert len(re.findall(r"<button \d+ role=switch checked>", html)) == 4
+        assert re.search(r"<input \d+ type=password name=pw invalid>", html)
+        assert len(re.findall(r"type=radio name=lvl\d value=\w+ checked>", html)) == 8
+
+
+@pytest.mark.parametrize("text_only", [False, True])
+def test_search_results_keep_their_texts_and_addresses_apart(show: Show, text_only: bool) -> None:
+    html = get_html(show("results.html"), text_only)
+    for i in range(20):
+        assert (
+            f"what page {i} says about lamps, shades and bulbs, with a comparison of {i + 3} models and their prices"
+            in html
+        )
+    heads = [line for line in html.splitlines() if "how to choose a lamp for room" in line]
+    assert len(heads) == 20 and not any("Prices" in line for line in heads)
+    if not text_only:
+        assert all(re.match(rf"<h3><a \d+ [^>]*id={1000 + i}>", line) for i, line in enumerate(heads))
+        assert re.search(r"<a \d+ /images\?q=lamp>Images", html)
+    else:
+        assert "All Images News" in html
+
+
+def test_what_is_said_several_times_on_a_page_of_cards_is_shown_each_time(show: Show) -> None:
+    said = "The last backup of this server has failed, and nobody has looked into it"
+    card = "<div class=widget><h2>{0}</h2><p class=teaser>{1}.</p><p>Open</p><a href='/server/{0}/details/and/more'>Details</a></div>"
+    html = get_html(show("<h2>Open</h2>" + "".join(card.format(i, said) for i in range(60))))
+    assert (html.count(said), html.count("\nOpen")) == (60, 60)
+
+
+def test_entries_of_several_lines_begin_a_line_of_their_own(show: Show) -> None:
+    card = "<li><a href='/p/{0}'>Lamp {0}</a><p>{0},99 €</p><button>Add</button></li>"
+    html = get_html(show(f"<ul>{''.join(card.format(i) for i in range(20))}</ul>"))
+    assert len(re.findall(r"^- <a \d+ /p/\d+>Lamp \d+$", html, re.M)) == 20
 
 
 @pytest.mark.parametrize(
@@ -367,9 +493,13 @@ def test_documents_that_are_no_html_are_read(show: Show, kind: str, body: str, s
 def test_a_page_that_cannot_be_read_is_an_error_that_says_why() -> None:
     class Nothing:
         def page_script(self, *args: object, **how: object) -> dict[str, object]:
-            return {"tab": "1", "frames": [{"frame": 0, "error": "it is a page of the browser"}]}
+            return {
+                "tab": "1",
+                "url": "https://x.test/",
+                "frames": [{"frame": 0, "error": "it is a page of the browser"}],
+            }
 
-    with pytest.raises(ToolError, match="it is a page of the browser"):
+    with pytest.raises(ToolError, match=r"https://x.test/.*\(it is a page of the browser\).*jump"):
         get_html(Nothing())  # type: ignore[arg-type]
 
 
@@ -428,7 +558,7 @@ def test_what_cannot_be_read_costs_no_more_than_itself(show: Show) -> None:
 def test_a_line_that_comes_again_is_marked_and_not_left_out(show: Show) -> None:
     words = "This comment was taken away by somebody who looks after this place."
     prose = "".join(
-        f"<p>Somebody says sentence number {i}, which is long enough to be read as prose by anybody." for i in range(60)
+        "<p>" + f"Somebody says sentence number {i}, which is long enough to be read as prose. " * 5 for i in range(60)
     )
     html = get_html(show(f"<h2>One</h2><p>{words}</p>{prose}<h2>Two</h2><p>{words}</p>"))
     assert html.count(words) == 1 and html.splitlines()[-1] == "〃 This comment was tak…"
