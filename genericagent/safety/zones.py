@@ -39,7 +39,7 @@ SECRET = (
 SYSTEM_SECRET = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/ssl/private", "/etc/krb5.keytab")
 # Below $GA_HOME.
 OWN_SECRET = (
-    "config.toml", "mykey.py", "mykey.json", "sessions", "logs", "spend", "chat_history", "browser", "extension",
+    "config.toml", "mykey.py", "mykey.json", "sessions", "logs", "spend", "chat_history", "browser", "extension", "outbox",
 )  # fmt: skip
 # What steers a task that runs, in its folder below temp. What it is asked by and answers with beside that has names
 # (input.txt, result.json, output.txt) that a model may well give to files of its own: never followed when it is a link.
