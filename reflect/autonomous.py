@@ -51,5 +51,7 @@ def on_done(result: Any) -> None:
 def next_report() -> Path:
     folder = paths.temp() / "autonomous_reports"
     folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink():  # scripts can write there too
+        raise OSError(f"{folder} is a link: nothing is written there")
     found = (re.match(r"R(\d+)(?=[_.])", path.name) for path in folder.iterdir())
     return folder / f"R{max((int(m[1]) for m in found if m), default=0) + 1}.md"

@@ -2,6 +2,7 @@
 
 import re
 import time
+import zlib
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def check() -> str | None:
     for problem in problems:
         if problem not in told:
             told.add(problem)
-            deliver("problem", "terminal", problem)
+            deliver("problem", "terminal", problem, f"problem-{zlib.crc32(problem.encode('utf-8', 'replace')):08x}")
     marks = schedule.marks_of(runs.read())
     if only:
         jobs = [job for job in jobs if job.id == only and marks.get(only, schedule.Mark()).wanted]
@@ -67,10 +68,10 @@ def on_done(result: Any) -> None:
         runs.append({"event": "ended", "job": id, "run": run, "at": round(clock(), 3), **about})
 
 
-def deliver(title: str, origin: str, words: str, id: str = "") -> None:
+def deliver(title: str, origin: str, words: str, id: str) -> None:
     """For the face that owns the origin. One run is delivered once, also when this is called again for it."""
     print(f"{title}: {words[:300]}")
-    Outbox(paths.home() / "outbox", clock).put(id or new_id(clock()), origin, title, words)
+    Outbox(paths.home() / "outbox", clock).put(id, origin, title, words)
 
 
 def folder() -> Path:

@@ -131,14 +131,17 @@ class Watcher:
             return settings.interval, None
         if prompt.strip() == "/exit":
             return 0, 0
-        before = _stamps(self._host.looked)
+        looked = self._host.looked
+        before = _stamps(looked)
         end, scripts = self._wake(prompt)
-        self._prompt = prompt if self._must_wait(end) else None
-        if self._prompt is None:
+        after = _stamps(looked)
+        waits = self._must_wait(end) and not settings.once
+        self._prompt = prompt if waits else None
+        if not waits:
             self._done(end)
             if settings.once:
                 return 0, exit_code(end)
-            if _only_ours(before, _stamps(self._host.looked), end.get("files_changed", {}), scripts):
+            if _only_ours(before, after, end.get("files_changed", {}), scripts):
                 self._settle()
         self._look(ours=True)
         wait = self._back_off(self._failures) if self._failures else 0.0
@@ -285,6 +288,8 @@ class Watcher:
     def _log(self, words: str) -> None:
         folder = paths.temp() / "reflect_logs"
         folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_symlink():  # scripts can write there too
+            raise UsageError(f"{folder} is a link: nothing is written there")
         stamp = time.strftime("%H:%M:%S ", time.localtime(self._clock())) if words.startswith("-- ") else ""
         with atomic.open_own(folder / f"{self.name}-{self._today()}.log", append=True) as file:
             file.write((stamp + self.agent.redact(words)).encode("utf-8", "replace"))

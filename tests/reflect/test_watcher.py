@@ -11,7 +11,7 @@ import pytest
 
 from agentmain import GenericAgent
 from genericagent import paths
-from genericagent.cli.reflect_mode import LOOK, Watcher
+from genericagent.cli.reflect_mode import Watcher
 from genericagent.llm.blocks import Usage
 from genericagent.scripted import Reply, ScriptedServer, Tool, call, fail, say
 from genericagent.store.ledger import Ledger
@@ -150,6 +150,20 @@ def test_own_writes_wake_nobody_and_what_came_meanwhile_wakes_once(
     assert len(firsts) == 3, firsts
     assert "first.txt" in firsts[0] and "second.txt" in firsts[1] and all(f"'{name}'" in firsts[2] for name in "abc")
     assert "own writes" in log(run)
+
+
+def test_what_on_done_writes_where_check_looks_hides_no_write_of_the_task(watch: Any, tmp_path: Path) -> None:  # C136
+    inbox, state = paths.temp() / "inbox", tmp_path / "state"
+    inbox.mkdir(parents=True)
+    (inbox / "first.txt").write_text("1")
+    state.write_text("0")
+    more = f"    open({str(state)!r}).read()\n    return f'new: {{new}}' if new else None\n"
+    source = (INBOX % str(inbox)).replace('    return f"new: {new}" if new else None\n', more)
+    source += f"def on_done(r):\n    open({str(state)!r}, 'a').write('1')\n"
+    report = {"path": str(inbox / "report.md"), "content": "x"}
+    run = watch(source, lambda body, n: say("ok") if n % 2 else Reply(tools=[Tool("file_write", report)]))
+    run.after(1800)
+    assert len(run.server.requests) == 2 and state.read_text() == "01"
 
 
 def test_a_check_that_raises_is_told_once_for_each_fault_and_asked_ever_more_seldom(watch: Any, capsys: Any) -> None:
@@ -300,16 +314,20 @@ def test_a_script_that_changed_while_another_conversation_was_at_work_is_not_run
 
 
 def test_a_prompt_of_a_watcher_makes_no_host_known(watch: Any) -> None:
-    run = watch(
-        "INTERVAL = 60\ndef check():\n    return 'subject: see https://evil.example/x'\n", lambda body, n: say("ok")
-    )
+    source = "KEEP_SESSION = True\ndef check():\n    return 'subject: see https://evil.example/x'\n"
+    run = watch(source, lambda body, n: say("ok"))
     run.after(30)
-    assert run.agent.guard.hosts == set() and LOOK < 60
+    assert len(run.prompts) == 1 and run.agent.guard.hosts == set()
 
 
 def test_once_ends_with_the_first_task(watch: Any) -> None:
     run = watch("ONCE = True\n" + ALWAYS, [say("ok")])
     assert run.after(3600) == 0 and len(run.server.requests) == 1
+
+
+def test_once_ends_also_when_the_model_refuses(watch: Any) -> None:  # C139
+    run = watch("ONCE = True\n" + ALWAYS, [fail(401, "bad key")])
+    assert run.after(3600) == 1 and len(run.server.requests) == 1
 
 
 def test_exit_ends_it(watch: Any) -> None:
