@@ -174,8 +174,6 @@ def _check_rules(rules: Sequence[str]) -> None:
 def _options(args: argparse.Namespace, label: str) -> Options:
     from agentmain import Options
 
-    from .reflect_mode import find_script
-
     folder = args.cwd or args.path
     workspace = None
     if folder:
@@ -185,6 +183,11 @@ def _options(args: argparse.Namespace, label: str) -> Options:
             raise UsageError(f"{folder}: {error}") from None
         if not workspace.is_dir():
             raise UsageError(f"{folder} is not a folder")
+    fixed: tuple[Path, ...] = ()
+    if args.reflect:
+        from .reflect_mode import find_script
+
+        fixed = (find_script(args.reflect),)
     return Options(
         config_file=args.config,
         workspace=workspace,
@@ -197,7 +200,7 @@ def _options(args: argparse.Namespace, label: str) -> Options:
         sandbox=args.sandbox,
         net=args.net,
         allow=tuple(args.allow),
-        fixed=(find_script(args.reflect),) if args.reflect else (),
+        fixed=fixed,
     )
 
 

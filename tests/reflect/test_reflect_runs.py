@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from genericagent.scripted import Reply, Tool, call, say
+from genericagent.store.journal import Journal
 from genericagent.store.outbox import Outbox
 
 ROOT = Path(__file__).parents[2]
@@ -244,6 +246,32 @@ def test_a_run_that_was_cut_off_is_told_and_not_repeated(serve: Any, start: Star
     assert [e for e, _ in events(ga_home)] == ["begun", "unknown"]
 
 
+def test_a_scheduler_that_dies_while_it_writes_tells_a_missed_run_once(
+    ga_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # C137 C160
+    job(ga_home, "daily", repeat="daily", schedule="08:00", max_delay_hours=1, origin="telegram:1")
+    script, noon = loaded("scheduler"), datetime(2026, 3, 2, 12).timestamp()
+    script.clock = lambda: noon
+    assert script.check() is None
+    append, later = script.schedule.Runs.append, noon + 86_400
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for broken in (True, False, False):
+        script = loaded("scheduler")
+        script.clock = lambda: later
+        monkeypatch.setattr(script.schedule.Runs, "append", dies if broken else append)
+        if broken:
+            with pytest.raises(KeyboardInterrupt):
+                script.check()
+        else:
+            assert script.check() is None
+    (message,) = Outbox(ga_home / "outbox").pending()
+    assert message["origin"] == "telegram:1" and "1 runs missed" in message["text"]
+    assert events(ga_home) == [("seen", "daily"), ("missed", "daily")]
+
+
 def test_jobs_are_added_listed_run_and_disabled_from_the_command_line(serve: Any, run_ga: Any, ga_home: Path) -> None:
     server = serve(lambda body, n: say("the answer"))
     assert "no jobs" in run_ga("schedule", "list").stderr
@@ -287,17 +315,17 @@ def test_what_came_for_the_terminal_is_shown_once_at_the_next_chat(ga_home: Path
 # autonomous and goal mode
 
 
-def test_autonomous_work_waits_for_half_an_hour_without_a_person(
-    ga_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import importlib.util
-
-    from genericagent.store.journal import Journal
-
-    spec = importlib.util.spec_from_file_location("autonomous_script", ROOT / "reflect" / "autonomous.py")
+def loaded(name: str) -> Any:
+    """A shipped script as the watcher's child has it, begun anew."""
+    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / "reflect" / f"{name}.py")
     assert spec and spec.loader
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+def test_autonomous_work_waits_for_half_an_hour_without_a_person(ga_home: Path) -> None:
+    script = loaded("autonomous")
     now = time.time()
     script.clock = lambda: now
 
