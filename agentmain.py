@@ -98,6 +98,7 @@ class Options:
     tainted: str = ""  # where text from outside came from that whoever started this had read
     hosts: tuple[str, ...] = ()  # that were known there
     depth: int = 0  # how many agents are above this one
+    fixed: tuple[Path, ...] = ()  # real paths that commands in the sandbox must not change
 
 
 @dataclass
@@ -155,6 +156,7 @@ class GenericAgent:
         self._session_folder: Path | None = None  # where a resumed conversation worked
         self._budget = Budget()
         self.ledger = Ledger(paths.home() / "spend")
+        self.watchers_ledger = Ledger(paths.home() / "spend" / "watchers")  # what watchers spent of that
         self._out_of_time = False
         self._deadline: float | None = None
         self._asides: list[Abort] = []  # of questions that are being answered beside the task
@@ -184,7 +186,7 @@ class GenericAgent:
         net = (self.options.net or self._safety.net) != "off"
         file = self.options.config_file
         hide = (*unreadable(self._rules), *([Path(file).resolve()] if file else []))
-        return contain(wish, self.options.origin, zones_of(self.workspace), net, hide)
+        return contain(wish, self.options.origin, zones_of(self.workspace), net, hide, self.options.fixed)
 
     def run_limits(self) -> Limits:
         """Memory, file size and CPU time of each command."""
@@ -314,7 +316,9 @@ class GenericAgent:
         for meter in (turn, self.task_meter, self.session_meter):
             meter.add(used, cost)
         tokens = used.as_dict()
-        if not any(isinstance(cap, DailyCap) for cap in self._budget.caps):  # that one does it itself
+        if not any(
+            isinstance(cap, DailyCap) and cap.ledger is self.ledger for cap in self._budget.caps
+        ):  # it does it itself
             self.ledger.settle(None, cost, tokens)
         self._record({"type": "usage", **tokens, "cost": cost}, sync=False)
 
@@ -326,7 +330,13 @@ class GenericAgent:
             caps.append(TaskCap(max_cost))
         if limits.daily_cost is not None:
             caps.append(DailyCap(self.ledger, limits.daily_cost))
+        if self.options.origin == "watcher":
+            caps.append(DailyCap(self.watchers_ledger, self.config.reflect.daily_cost, "limit_watchers"))
         return caps
+
+    def day_is_spent(self) -> bool:
+        """Whether a daily cap on money has ended the last task."""
+        return any(isinstance(cap, DailyCap) and cap.refused for cap in self._budget.caps)
 
     @contextlib.contextmanager
     def _time_limit(self) -> Iterator[None]:
@@ -449,7 +459,8 @@ class GenericAgent:
     ) -> SimpleQueue[dict[str, Any]]:
         """Queue a task; returns the queue that its output comes in, ended by the item with `done`.
 
-        `source`: who says it; "file" is a file that a script could have written, "user" a person at this terminal.
+        `source`: who says it; "file" is a file that a script could have written, "user" a person at this terminal,
+        "reflect:NAME" a watcher's script.
         `outside`: text of somebody else that comes with it, such as a forwarded message, as (where from, text).
         """
         task = Task(query, source, list(images or []), outside)
@@ -578,7 +589,7 @@ class GenericAgent:
         self._budget.caps = self._caps()
         self.guard.enter(self.workspace, self.containment())
         self.evidence.begin()
-        if task.source != "file":
+        if not task.source.startswith(("file", "reflect")):
             self.guard.user_said(task.query)
             self.evidence.user_said(task.query)
         handler = self.handler = GenericAgentHandler(self, self.lines, self.workspace)
@@ -709,7 +720,7 @@ class GenericAgent:
         command += [f"--{name}={value}" for name, value in given.items() if value is not None]
         inherited = {
             "tainted": self.guard.tainted, "hosts": sorted(self.guard.hosts), "depth": self.options.depth + 1,
-            "origin": "script" if self.options.origin in TERMINAL else "watcher",
+            "origin": "script" if self.options.origin in TERMINAL else "watcher", "fixed": list(map(str, self.options.fixed)),
         }  # fmt: skip
         results = yield from run_subagents(
             prompts, command, inherited, stop=self.stop, id=os.urandom(3).hex(), timeout=timeout

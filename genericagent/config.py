@@ -46,7 +46,7 @@ _LEAST = {
     "context_win": 2000, "max_tokens": 1, "max_retries": 0, "max_retry_after": 0, "connect_timeout": 0.1, "read_timeout": 0.1,
     "idle_timeout": 0.1, "spring_back": 0, "trim_keep_prefix": 0,
 }  # fmt: skip
-SECTIONS = ("limits", "safety", "telegram", "ui")
+SECTIONS = ("limits", "reflect", "safety", "telegram", "ui")
 CHOICES = {"sandbox": ("off", "auto", "require"), "net": ("on", "off")}
 PRICE_KEYS = ("input", "output", "cache_read", "cache_write")
 _PLAIN = {
@@ -119,6 +119,13 @@ class Limits:
 
 
 @dataclass(repr=False, eq=False)
+class Reflect:
+    """Of watchers: dollars a day, of all of them together."""
+
+    daily_cost: float = 2.0
+
+
+@dataclass(repr=False, eq=False)
 class Safety:
     """Walls and questions. None: the default, which for `sandbox` depends on who started the task."""
 
@@ -150,6 +157,7 @@ class Config:
 
     models: list[Model] = field(default_factory=list)
     limits: Limits = field(default_factory=Limits)
+    reflect: Reflect = field(default_factory=Reflect)
     safety: Safety = field(default_factory=Safety)
     telegram: Telegram = field(default_factory=Telegram)
     ui: Ui = field(default_factory=Ui)
@@ -583,7 +591,7 @@ def _fill(config: Config, sections: Mapping[str, Mapping[str, tuple[Any, Path]]]
                 config.problems.append(f"{path}: [{section}]: unknown key {key!r}{_nearest(key, kinds)}")
                 continue
             setattr(target, key, typed(value, str(kinds[key]), where))
-            if section == "limits" and not value > 0:
+            if section in ("limits", "reflect") and not value > 0:
                 raise ConfigError(f"{where} must be more than 0, not {value!r}")
             if key in CHOICES and value not in CHOICES[key]:
                 raise ConfigError(f"{where} must be one of {', '.join(CHOICES[key])}, not {value!r}")

@@ -42,9 +42,14 @@ def catalog(name: str) -> dict[str, str]:
     return _catalog(language(), name)
 
 
-def say(key: str, **values: object) -> str:
+def say(key: str, /, **values: object) -> str:
     """The message `key` of the catalogue "messages" with its placeholders filled in. KeyError is a bug."""
-    return catalog("messages")[key].format(**values)
+    return text("messages", key, **values)
+
+
+def text(name: str, key: str, /, **values: object) -> str:
+    """The same from another catalogue."""
+    return catalog(name)[key].format(**values)
 
 
 def prompt(name: str) -> str:

@@ -18,6 +18,8 @@ from .log import start_log
 if TYPE_CHECKING:
     from agentmain import GenericAgent, Options
 
+    from ..safety.policy import Origin
+
 SUBCOMMANDS = ("browser", "memory", "sessions", "schedule", "import", "doctor", "telegram", "web")
 USAGE = 2
 
@@ -48,7 +50,11 @@ def build_parser() -> argparse.ArgumentParser:
     mode.add_argument("--inherit", action="store_true", help=argparse.SUPPRESS)  # see tools/subagents.py
     mode.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     mode.add_argument("--nobg", action="store_true", help=argparse.SUPPRESS)
-    mode.add_argument("--reflect", metavar="SCRIPT", help="watcher mode (not in this version)")
+    mode.add_argument(
+        "--reflect",
+        metavar="SCRIPT",
+        help="watch: a Python file, or scheduler, autonomous, goal_mode; further --key value go to it",
+    )
     common = p.add_argument_group("common")
     common.add_argument("--demo", action="store_true", help="a scripted stand-in for a model: no key needed")
     common.add_argument("--llm_no", type=int, default=0, metavar="N", help="which configured model")
@@ -96,10 +102,13 @@ def _fail(error: Exception | str, code: int) -> int:
 def _run(argv: Sequence[str]) -> int:
     if argv and argv[0] in SUBCOMMANDS:
         return _subcommand(argv[0], argv[1:])
+    parser = build_parser()
+    argv, given = _for_the_script(parser, argv)
     try:
-        args = build_parser().parse_args(["--help"] if list(argv) == ["help"] else argv)
+        args = parser.parse_args(["--help"] if list(argv) == ["help"] else argv)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
+    args.given = given
     _refuse_nonsense(args)
     if args.bg:
         from .task_mode import detach
@@ -113,12 +122,28 @@ def _run(argv: Sequence[str]) -> int:
     return _serve(args, "")
 
 
+def _for_the_script(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Sequence[str], dict[str, str]]:
+    """(the program's own arguments, the `--key value` that a watcher's script gets)."""
+    given, own = dict[str, str](), list[str]()
+    if not any(word.partition("=")[0] == "--reflect" for word in argv):
+        return argv, given
+    known, rest = parser._option_string_actions, list(argv)
+    while rest:
+        word = rest.pop(0)
+        key, equals, value = word.partition("=")
+        if not key.startswith("--") or key in known or key == "--":
+            own.append(word)
+            if key in known and not equals and known[key].nargs is None and rest:
+                own.append(rest.pop(0))
+        else:
+            given[key[2:].replace("-", "_")] = value if equals or not rest or rest[0].startswith("--") else rest.pop(0)
+    return own, given
+
+
 def _refuse_nonsense(args: argparse.Namespace) -> None:
     modes = [m for m in ("prompt", "task", "func", "reflect") if getattr(args, m) is not None]
     if len(modes) > 1:
         raise UsageError("-p, --task, --func and --reflect exclude each other")
-    if args.reflect:
-        raise UsageError("--reflect is not in this version yet")
     if (args.bg or args.wait or args.history or args.inherit or args.input is not None) and args.task is None:
         raise UsageError("--input, --history, --wait and --bg go with --task")
     for name in ("max_turns", "max_cost", "max_time"):
@@ -161,6 +186,12 @@ def _options(args: argparse.Namespace, label: str) -> Options:
             raise UsageError(f"{folder}: {error}") from None
         if not workspace.is_dir():
             raise UsageError(f"{folder} is not a folder")
+    origin: Origin = "chat" if is_chat(args) else inherited.get("origin", "script")
+    fixed = list(map(Path, inherited.get("fixed", ())))
+    if args.reflect:
+        from .reflect_mode import find_script
+
+        origin, fixed = "watcher", [find_script(args.reflect)]
     return Options(
         config_file=args.config,
         workspace=workspace,
@@ -169,10 +200,11 @@ def _options(args: argparse.Namespace, label: str) -> Options:
         max_time=args.max_time,
         user_tools=not (args.no_user_tools or args.func),
         label=label,
-        origin="chat" if is_chat(args) else inherited.get("origin", "script"),
+        origin=origin,
         sandbox=args.sandbox,
         net=args.net,
         allow=tuple(args.allow),
+        fixed=tuple(fixed),
         tainted=inherited.get("tainted", ""),
         hosts=tuple(inherited.get("hosts", ())),
         depth=inherited.get("depth", 0),
@@ -180,7 +212,7 @@ def _options(args: argparse.Namespace, label: str) -> Options:
 
 
 def is_chat(args: argparse.Namespace) -> bool:
-    return args.task is None and args.prompt is None and args.func is None
+    return args.task is None and args.prompt is None and args.func is None and args.reflect is None
 
 
 def _serve(args: argparse.Namespace, label: str) -> int:
@@ -192,6 +224,10 @@ def _serve(args: argparse.Namespace, label: str) -> int:
         return one_shot.run_prompt(args, lambda: _agent(args, label))
     if args.func is not None:
         return one_shot.run_func(args, lambda: _agent(args, label))
+    if args.reflect is not None:
+        from .reflect_mode import run_reflect
+
+        return run_reflect(args, args.given, lambda: _agent(args, label))
     from .chat import is_terminal, run_chat
 
     agent = _agent(args, label)
@@ -247,6 +283,10 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         from .take_over import run_import
 
         return run_import(rest)
+    if name == "schedule":
+        from .schedule import run_schedule
+
+        return run_schedule(rest, _run)
     if name == "doctor" and rest:
         raise UsageError("`doctor` takes no arguments")
     if name == "doctor":

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, TextIO
@@ -26,6 +26,7 @@ from typing import Any, TextIO
 from .. import paths, prompts
 from ..safety.asking import Answer, Scope
 from ..safety.term import clean, one_line
+from ..store.outbox import Outbox
 from . import commands
 from .render import Painter, Piece, View
 
@@ -33,6 +34,7 @@ ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(si
 FRAME = 0.03  # seconds between two updates of the screen
 ARMED = 2.0  # seconds in which a second Ctrl-C quits
 LIVE_ROWS = 6  # rows of unfinished text above the input
+SHOWN_NEWS = 200  # characters of a message that came meanwhile
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
 
@@ -74,6 +76,24 @@ def is_terminal(stream: Any) -> bool:
         return False
 
 
+def news() -> Iterator[str]:
+    """What came for the terminal meanwhile, each once and in one line; and what other faces could not deliver."""
+    outbox = Outbox(paths.home() / "outbox")
+    for message in outbox.pending():
+        line = (
+            f"{time.strftime('%m-%d %H:%M', time.localtime(message['created']))} {message['title']}: {message['text']}"
+        )
+        if message["origin"] != "terminal":
+            if message["failures"]:
+                why = message["failures"][-1].get("why", "")
+                yield one_line(
+                    prompts.text("watchers", "not_delivered", origin=message["origin"], why=why, line=line), 300
+                )
+        elif outbox.ack(message["id"]):  # first: better kept unseen than shown twice
+            full = prompts.text("watchers", "in_full", path=outbox.folder / "done" / f"{message['id']}.json")
+            yield one_line(line, SHOWN_NEWS) if len(line) <= SHOWN_NEWS else f"{one_line(line, SHOWN_NEWS)} {full}"
+
+
 class Chat:
     """One conversation at a terminal. Its methods may be called from the face's thread and the followers'."""
 
@@ -96,6 +116,7 @@ class Chat:
     def run(self) -> int:
         title, *rest = [clean(line) for line in self.agent.banner_lines()] or [""]
         self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, self.texts["tip"]])])
+        self.show([Piece("plain", line) for line in news()])
         worker = threading.Thread(target=self.agent.run, name="agent", daemon=True)
         worker.start()
         before = {number: signal.signal(number, self._signalled) for number in ENDINGS}

@@ -13,6 +13,7 @@ from ..safety.guard import contain, zones_of
 from ..safety.policy import Origin, parse_rules
 from ..safety.sandbox import Sandbox, why_not
 from ..safety.term import one_line
+from ..store.ledger import Ledger
 
 WIDTH = 24  # characters of the names
 # who starts it → (what it is called here, what its table of defaults says, see docs/SECURITY.md)
@@ -20,7 +21,7 @@ MODES: dict[Origin, tuple[str, str]] = {
     "chat": ("chat", "asks: writes outside the workspace, destructive, sending to new hosts, control"),
     "script": ("-p, --task, --func", "the same are denied (exit 4) unless --allow RULE"),
     "remote": ("Telegram, web page", "asks by buttons; not in this version yet"),
-    "watcher": ("watchers", "the same are denied and reported; not in this version yet"),
+    "watcher": ("watchers", "the same are denied and reported"),
 }
 
 
@@ -90,6 +91,8 @@ def _doors(config: Config) -> Iterator[tuple[str, str]]:
     limits = config.limits
     caps = {"turns": limits.max_turns, "dollars a task": limits.max_cost, "seconds": limits.max_time, "dollars a day": limits.daily_cost}  # fmt: skip
     yield "limits", ", ".join(f"{value} {name}" for name, value in caps.items() if value is not None)
+    spent = Ledger(paths.home() / "spend" / "watchers").today()
+    yield "watchers", f"${spent.cost:.4f} of ${config.reflect.daily_cost:.2f} today, in {spent.requests} requests"
 
 
 def _bridge() -> str:

@@ -46,16 +46,21 @@ def outcome(end: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def working(agent: GenericAgent) -> Iterator[None]:
-    """The agent's thread runs, and SIGINT, SIGTERM and SIGHUP stop its task; at the end nothing is left running."""
+def working(agent: GenericAgent, stopped: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """The agent's thread runs, and SIGINT, SIGTERM and SIGHUP stop its task (and call `stopped`); at the end nothing is
+    left running."""
     from ..tools.jobs import kill_background
+
+    def end(*_: object) -> None:
+        stopped()
+        agent.close()
 
     thread = threading.Thread(target=agent.run, name="agent", daemon=True)
     before = {}
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and threading.current_thread() is threading.main_thread():
-            before[number] = signal.signal(number, lambda *_: agent.close())
+            before[number] = signal.signal(number, end)
     thread.start()
     try:
         yield

@@ -93,22 +93,24 @@ class TaskCap:
 
 
 class DailyCap:
-    """Dollars a day, of all processes of this home."""
+    """Dollars a day, of all processes of this home; `told`: the message that it is used up."""
 
-    def __init__(self, ledger: Ledger, limit: float) -> None:
-        self._ledger, self._limit = ledger, limit
+    def __init__(self, ledger: Ledger, limit: float, told: str = "limit_day") -> None:
+        self.ledger, self._limit, self._told = ledger, limit, told
         self._token: str | None = None
+        self.refused = False  # a call was not made because of it
 
     def left(self) -> float:
-        return self._limit - self._ledger.committed()
+        return self._limit - self.ledger.committed()
 
     def reserve(self, amount: float) -> bool:
-        self._token = self._ledger.reserve(amount, self._limit)
+        self._token = self.ledger.reserve(amount, self._limit)
         return self._token is not None
 
     def settle(self, cost: float | None, usage: Usage) -> None:
-        self._ledger.settle(self._token, cost, usage.as_dict())
+        self.ledger.settle(self._token, cost, usage.as_dict())
         self._token = None
 
     def reason(self) -> str:
-        return say("limit_day", limit=self._limit, spent=self._ledger.today().cost)
+        self.refused = True
+        return say(self._told, limit=self._limit, spent=self.ledger.today().cost)

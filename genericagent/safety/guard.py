@@ -63,9 +63,14 @@ class Containment:
 
 
 def contain(
-    wish: str | None, origin: Origin, zones: Zones, net: bool = True, hide: tuple[Path, ...] = ()
+    wish: str | None,
+    origin: Origin,
+    zones: Zones,
+    net: bool = True,
+    hide: tuple[Path, ...] = (),
+    fixed: tuple[Path, ...] = (),
 ) -> Containment:
-    """`wish` is off, auto, require, or None for the default; `hide`: more that commands must not read.
+    """`wish` is off, auto, require, or None for the default; `hide`, `fixed`: more that commands must not read, or change.
 
     Raises ConfigError where nothing may run without a sandbox.
     """
@@ -82,7 +87,7 @@ def contain(
 
     for folder in (*zones.writable, zones.home / ARCHIVE):  # what is not there yet cannot be hidden
         folder.mkdir(parents=True, exist_ok=True)
-    sandbox = Sandbox(zones, net=net, hide=hide)
+    sandbox = Sandbox(zones, net=net, hide=hide, fixed=fixed)
     fault = why_not(sandbox)
     if not fault:
         return Containment(sandbox)

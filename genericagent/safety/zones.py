@@ -41,6 +41,7 @@ SYSTEM_SECRET = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-",
 ARCHIVE = "memory/L4_raw_sessions"  # other conversations too
 OWN_SECRET = (
     "config.toml", "mykey.py", "mykey.json", "sessions", ARCHIVE, "logs", "spend", "chat_history", "browser", "extension",
+    "outbox",
 )  # fmt: skip
 # What steers a task that runs, in its folder below temp. What it is asked by and answers with beside that has names
 # (input.txt, result.json, output.txt) that a model may well give to files of its own: never followed when it is a link.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SessionError
-from .lock import FileLock, held
+from . import lines
+from .lock import FileLock
 
 FORGOTTEN = 3600  # seconds after which a reservation that was never settled counts no more
 
@@ -49,7 +49,7 @@ class Ledger:
         if name != self._name:
             self._name, self._offset, self._day = name, 0, Day()
         try:
-            with os.fdopen(self._opened(os.O_RDONLY), "rb") as file:
+            with os.fdopen(lines.opened(self._file(), os.O_RDONLY), "rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -91,29 +91,10 @@ class Ledger:
 
     def _append(self, record: dict[str, Any]) -> None:
         self.today()  # the right file, also past midnight
-        line = json.dumps({"at": round(self._clock(), 3), "pid": os.getpid(), **record}) + "\n"
         try:
-            fd = self._opened(os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            try:
-                with held(fd):  # the size of a file grows in steps while another process writes its line
-                    size = os.lseek(fd, 0, os.SEEK_END)
-                    os.lseek(fd, max(0, size - 1), os.SEEK_SET)
-                    rest = (b"\n" if os.read(fd, 1) not in (b"", b"\n") else b"") + line.encode()
-                    while rest:
-                        rest = rest[os.write(fd, rest) :]
-            finally:
-                os.close(fd)
+            lines.append(self._file(), {"at": round(self._clock(), 3), "pid": os.getpid(), **record})
         except OSError as error:
             raise SessionError(f"cannot write {self._file()}: {error.strerror or error}") from error
-
-    def _opened(self, how: int) -> int:
-        """A descriptor of the day's file. Raises OSError, also for a pipe, which would keep us waiting."""
-        flags = how | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        fd = os.open(self._file(), flags, 0o600)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise OSError("it is not a regular file")
-        return fd
 
     def _file(self) -> Path:
         return self._folder / f"{self._name}.jsonl"

@@ -1,0 +1,326 @@
+"""`--reflect SCRIPT`: a watcher. The script's check() is asked at intervals, and what it says is done as a task.
+
+It costs nothing as long as check() says None. Everything that goes wrong is told once and waited out; see docs/WATCHERS.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import paths
+from ..errors import ConfigError, UsageError
+from ..prompts import text
+from ..safety.term import one_line
+from ..store import atomic
+from ..store.activity import tasks_since
+from ..store.lock import FileLock
+from ..store.outbox import Outbox
+from .running import exit_code, items, outcome, working
+from .script_host import Host, ScriptError
+
+if TYPE_CHECKING:
+    from agentmain import GenericAgent
+
+LOOK = 5.0  # seconds between two looks at the script's file and the configuration
+LONGEST = 3600.0  # seconds of the longest wait after a fault
+BUSY = 900.0  # seconds without a line in its session file after which a task is over
+LAST_WORDS = 5.0  # seconds that on_done() has when the watcher is stopped
+MOST_FILES = 20_000  # files of a watched place whose writer is made out
+Stamp = tuple[int, int]
+
+
+def find_script(name: str) -> Path:
+    """The file of a path, of a script in $GA_HOME/reflect, or of a shipped one. Raises UsageError."""
+    given = Path(name).expanduser()
+    places = [
+        folder / f"{name.removesuffix('.py')}.py" for folder in (paths.home() / "reflect", paths.shipped("reflect"))
+    ]
+    for path in [given, *(places if given.name == name else [])]:
+        if path.is_file():
+            return path.resolve()
+    shipped = ", ".join(sorted(path.stem for path in paths.shipped("reflect").glob("*.py")))
+    raise UsageError(f"there is no script {name}; shipped are {shipped}")
+
+
+def lock_of(script: Path) -> FileLock:
+    """Held by the one process that runs this script."""
+    return FileLock(paths.home() / "locks" / f"reflect-{hashlib.sha256(str(script).encode()).hexdigest()[:16]}.lock")
+
+
+def run_reflect(args: Namespace, given: Mapping[str, str], make_agent: Callable[[], GenericAgent]) -> int:
+    """Watch until the script says /exit (0), the user stops it (130), or, with ONCE, the first task is over."""
+    script = find_script(args.reflect)
+    paths.ensure_home()
+    lock = lock_of(script)
+    if not lock.acquire():
+        raise UsageError(
+            f"{script.name} is being watched already (process {(lock.holder() or {}).get('pid', 'unknown')})"
+        )
+    try:
+        agent = make_agent()
+        if not agent.config.models:
+            raise ConfigError("; ".join(agent.config.problems) or text("messages", "no_key"))
+        stop = threading.Event()
+        with working(agent, stop.set):
+            return Watcher(agent, script, given, stop.is_set, stop.wait).run()
+    finally:
+        lock.release()
+
+
+class Watcher:
+    """One script and the agent that does what it asks for. `wait(seconds)` sleeps, and is True when all is to end."""
+
+    def __init__(
+        self, agent: GenericAgent, script: Path, given: Mapping[str, str], stopped: Callable[[], bool],
+        wait: Callable[[float], bool], clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.agent, self.path, self.name = agent, script, script.stem
+        self._given, self._stopped, self._wait, self._clock = given, stopped, wait, clock
+        self._outbox = Outbox(paths.home() / "outbox", clock)
+        self._told: set[str] = set()  # faults of this version of the script that were reported
+        self._faults = self._failures = 0  # in a row: of the script, of the model
+        self._configured: dict[str, Stamp] = {}  # the configuration files when a task failed
+        self._prompt: str | None = None  # a wake whose task could not begin
+        self._spent_on = ""  # the day whose money is used up
+        self._turns, self._time = agent.options.max_turns, agent.options.max_time
+        self._approved, self._seen = self._source(), clock()  # who starts it has approved it as it is now
+        self._refused = ""  # the version that a task may have written
+        self._host = self._new_host()
+
+    def run(self) -> int:
+        """The exit code."""
+        self._tell("begins", path=self.path)
+        try:
+            while True:
+                seconds, code = self._step()
+                if self._stopped():
+                    return 130
+                if code is not None:
+                    return code
+                while seconds > 0:
+                    if self._wait(min(LOOK, seconds)):
+                        return 130
+                    seconds -= LOOK
+                    self._look()
+                    if self._failures and self._configured_anew():
+                        break
+        finally:
+            self._host.close()
+
+    def _step(self) -> tuple[float, int | None]:
+        """One look and what follows from it: (seconds until the next, the exit code if that was the last)."""
+        if self._refused or (self._spent_on == self._today() and not self._configured_anew()):
+            return LOOK, None
+        prompt = self._prompt
+        if prompt is None:
+            try:
+                prompt = self._host.check(self._stopped)
+            except ScriptError as error:
+                return self._fault(error), None
+            self._faults = 0
+        settings = self._host.settings
+        if prompt is None:
+            return settings.interval, None
+        if prompt.strip() == "/exit":
+            return 0, 0
+        looked = self._host.looked
+        before = _stamps(looked)
+        end, scripts = self._wake(prompt)
+        after = _stamps(looked)
+        waits = self._must_wait(end) and not settings.once
+        self._prompt = prompt if waits else None
+        if not waits:
+            self._done(end)
+            if settings.once:
+                return 0, exit_code(end)
+            if _only_ours(before, after, end.get("files_changed", {}), scripts):
+                self._settle()
+        self._look(ours=True)
+        wait = self._back_off(self._failures) if self._failures else 0.0
+        return max(wait, self._host.settings.interval), None
+
+    # a task
+
+    def _wake(self, prompt: str) -> tuple[dict[str, Any], str]:
+        """Do it: (the last item, the scripts that have run). In a conversation of its own, unless the script keeps one."""
+        settings, shown, ran = self._host.settings, list[str](), list[str]()
+        options = self.agent.options
+        options.max_turns, options.max_time = settings.max_turns or self._turns, settings.max_time or self._time
+        self._log(f"\n== {prompt}\n")
+        end: dict[str, Any] = {}
+        for end in items(self.agent, prompt, source=f"reflect:{self.name}"):
+            shown.append(end.get("next", ""))
+            event = end.get("event") or {}
+            if event.get("kind") == "tool":
+                ran.append(str(event["args"].get("script") or ""))
+        end["began"] = bool(ran) or end["turn"] > 1
+        self._log("".join(shown))
+        if not settings.keep_session:  # who wants to go on with it, for an answer, can
+            self.agent.new_session()
+        day, limit = self.agent.watchers_ledger.today(), self.agent.config.reflect.daily_cost
+        about = {"session": end["session"], "spent": day.cost, "limit": limit}
+        told = end["status"] == "failed" or self.agent.day_is_spent()  # by the one notice of those
+        (self._note if told else self._tell)("ended", status=end["status"], why=end["error"] or "", **about)
+        return end, "\n".join(ran)
+
+    def _must_wait(self, end: dict[str, Any]) -> bool:
+        """Whether the task has not begun because of the model or the money: then it is kept, and tried again later."""
+        self._configured = _stamps([str(path) for path in self.agent.config.seen])
+        if self.agent.day_is_spent() and end["status"] == "limit":
+            if self._spent_on != self._today():
+                self._notice("spent", why=end["error"])
+            self._spent_on = self._today()
+            return not end["began"]
+        if end["status"] != "failed":
+            self._failures = 0
+            return False
+        if not self._failures:
+            self._notice("failing", why=end["error"])
+        self._failures += 1
+        return not end["began"]
+
+    def _done(self, end: dict[str, Any]) -> None:
+        if not self._host.settings.has_done and end["question"]:
+            self._notice("asks", question=end["question"]["question"], session=end["session"])
+        until = time.monotonic() + LAST_WORDS
+        try:
+            self._host.done(outcome(end), lambda: self._stopped() and time.monotonic() > until)
+        except ScriptError as error:
+            self._fault(error)
+
+    def _settle(self) -> None:
+        """Nothing but our own writes has changed where the script looks: it may see them, but they don't wake it."""
+        try:
+            prompt = self._host.check(self._stopped)
+        except ScriptError as error:
+            self._fault(error)
+        else:
+            if prompt is not None:
+                self._tell("own_writes", prompt=prompt[:200])
+
+    # the script
+
+    def _source(self) -> bytes | None:
+        try:
+            return self.path.read_bytes()
+        except OSError:
+            return None
+
+    def _new_host(self) -> Host:
+        if self._approved is None:
+            raise UsageError(f"cannot read {self.path}")
+        return Host(self.path, self._approved.decode("utf-8-sig", "replace"), self._given, self._printed)
+
+    def _look(self, ours: bool = False) -> None:
+        """Take an edited script over; but not one that a task may have edited: that waits for a person."""
+        source, since = self._source(), self._seen
+        self._seen = self._clock()
+        if source == self._approved:
+            self._refused = ""
+            return
+        version = hashlib.sha256(source or b"").hexdigest()
+        if version == self._refused:
+            return
+        if source is None:
+            self._refused = version
+            self._notice("gone", path=self.path)
+        elif ours or self._refused or self._agents_at_work(since):
+            self._refused = version
+            self._notice("edited_by_agent", path=self.path)
+        else:
+            self._host.close()
+            self._approved, self._told, self._faults = source, set(), 0
+            self._host = self._new_host()
+            self._tell("reloaded", path=self.path)
+
+    def _agents_at_work(self, since: float) -> bool:
+        """Whether a task of this home was running at some time since then."""
+        found = tasks_since(paths.sessions(), since - BUSY)
+        return any(task.running or task.written >= since - 1 for task in found)
+
+    def _fault(self, error: ScriptError) -> float:
+        """Told once for each fault. Returns how long to wait, seconds."""
+        if error.where not in self._told and not self._stopped():
+            self._told.add(error.where)
+            self._notice("fault", why=one_line(str(error), 500))
+        self._faults += 1
+        return max(self._back_off(self._faults), self._host.settings.interval)
+
+    def _printed(self, line: str) -> None:
+        self._tell("printed", line=line)
+
+    # small things
+
+    def _configured_anew(self) -> bool:
+        """Whether a configuration file was edited since the last task failed."""
+        return _stamps([str(path) for path in self.agent.config.seen]) != self._configured
+
+    def _back_off(self, count: int) -> float:
+        return float(min(LONGEST, 15 * 2 ** min(count, 20)))
+
+    def _today(self) -> str:
+        return time.strftime("%Y-%m-%d", time.localtime(self._clock()))
+
+    def _notice(self, key: str, **values: object) -> None:
+        """What a person should learn, also one that is not looking: it is shown when the next chat starts."""
+        line = self._tell(key, **values)
+        self._outbox.put(f"{_plain(self.name)}-{self._clock():.3f}-{key}", "terminal", self.name, line)
+
+    def _tell(self, key: str, **values: object) -> str:
+        line = self._note(key, **values)
+        sys.stderr.write(f"{self.name}: {line}\n")
+        return line
+
+    def _note(self, key: str, **values: object) -> str:
+        """Into the log alone."""
+        line = one_line(self.agent.redact(text("watchers", key, **values)), 2000)
+        self._log(f"-- {line}\n")
+        return line
+
+    def _log(self, words: str) -> None:
+        folder = paths.temp() / "reflect_logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_symlink():  # scripts can write there too
+            raise UsageError(f"{folder} is a link: nothing is written there")
+        stamp = time.strftime("%H:%M:%S ", time.localtime(self._clock())) if words.startswith("-- ") else ""
+        with atomic.open_own(folder / f"{self.name}-{self._today()}.log", append=True) as file:
+            file.write((stamp + self.agent.redact(words)).encode("utf-8", "replace"))
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() and c.isascii() else "-" for c in name)[:60]
+
+
+def _stamps(places: list[str]) -> dict[str, Stamp]:
+    """Modification time and size of the files that a script sees at these places, by real path; none of too many."""
+    found: dict[str, Stamp] = {}
+    for place in map(os.path.realpath, places):
+        try:
+            entries = list(os.scandir(place)) if os.path.isdir(place) else []  # noqa: PTH112  # many
+            files = [(entry.path, entry.stat()) for entry in entries] if entries else [(place, os.stat(place))]  # noqa: PTH116
+        except OSError:
+            continue  # gone, or not to be read
+        for path, stat in files:
+            found[path] = (0, 0) if os.path.isdir(path) else (stat.st_mtime_ns, stat.st_size)  # noqa: PTH112
+        if len(found) > MOST_FILES:
+            return {}
+    return found
+
+
+def _only_ours(before: Mapping[str, Stamp], now: Mapping[str, Stamp], written: Iterable[str], scripts: str) -> bool:
+    """Whether something has changed, and all of it by the file tools, or under a name that a script of the task had."""
+    changed = [path for path in {*before, *now} if before.get(path) != now.get(path)]
+    ours = {os.path.realpath(path) for path in written}
+
+    def is_ours(path: str) -> bool:
+        return path in ours or any(o.startswith(f"{path}/") for o in ours) or os.path.basename(path) in scripts  # noqa: PTH119
+
+    return bool(changed) and all(map(is_ours, changed))

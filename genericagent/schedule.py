@@ -1,0 +1,299 @@
+"""When a job is due: pure, but for the small part at the end that reads and writes files.
+
+A slot is a moment at which a job should run. Days are counted on the local calendar, without zones: an hour that the
+clocks skip or repeat neither loses a slot nor doubles it. Minutes and hours are counted in seconds since 1970.
+
+    $GA_HOME/sche_tasks/NAME.json    {"schedule": "HH:MM", "repeat", "prompt", "enabled", "max_delay_hours", "origin"}
+    $GA_HOME/sche_tasks/runs.jsonl   what became of each slot, append-only:
+        {"event", "job", "at", "slot", "epoch", …}   `slot`: local time, `epoch`: seconds; the last one handled counts
+        seen      the job is known from here on        begun, ended   a run ("run" is its id), `status` as in result.json
+        missed    too late or overtaken, `count` slots unknown        begun by a process that has ended since
+        reset     the clock was set back               off            the job is disabled
+        wanted    `ga schedule run`                    sum            what an older file held
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError, SessionError, ToolError
+from .store import atomic, lines
+from .store.lock import FileLock
+
+Record = dict[str, Any]
+Local = Callable[[float], datetime]  # seconds since 1970 → local time without a zone
+REPEATS = ("daily", "weekday", "weekly", "monthly", "once")
+FIELDS = ("schedule", "repeat", "prompt", "enabled", "max_delay_hours", "origin")
+SET_BACK = timedelta(hours=25)  # further ahead than that no handled slot can lie, but for a clock that was wrong
+MOST = 1000  # missed slots that are counted
+LARGEST = 1 << 20  # bytes of runs.jsonl; then a new one is begun
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """`every`: seconds between two runs, for minutes and hours; `days`: days between them. `max_delay`: seconds."""
+
+    id: str
+    prompt: str
+    hour: int
+    minute: int
+    repeat: str
+    every: int = 0
+    days: int = 0
+    enabled: bool = True
+    max_delay: float = 6 * 3600.0
+    origin: str = "terminal"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is known of a job: its last handled slot, the day of its first run, the run that has no end, whether the
+    user wants one now, whether it was seen disabled."""
+
+    slot: datetime | None = None
+    epoch: float = 0.0
+    first: date | None = None
+    open: str = ""
+    wanted: bool = False
+    off: bool = False
+    last: Record = field(default_factory=dict)  # for lists
+
+
+def parse(id: str, data: Any) -> Job:
+    """The job in a file's JSON. Raises ConfigError that says what is wrong with it."""
+    if not isinstance(data, Mapping):
+        raise ConfigError("it is no JSON object")
+    if unknown := [key for key in data if key not in FIELDS]:
+        raise ConfigError(f"unknown field {unknown[0]!r} (there are {', '.join(FIELDS)})")
+    prompt, enabled, delay = data.get("prompt"), data.get("enabled", True), data.get("max_delay_hours", 6)
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ConfigError("prompt must be a text")
+    if not isinstance(enabled, bool):
+        raise ConfigError("enabled must be true or false")
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 < delay <= 8784:
+        raise ConfigError("max_delay_hours must be a number of hours, more than 0")
+    origin = data.get("origin", "terminal")
+    if not isinstance(origin, str) or not origin.strip():
+        raise ConfigError("origin must be a text")
+    at = re.fullmatch(r"(\d{1,2}):(\d\d)", str(data.get("schedule")))
+    if not at or int(at[1]) > 23 or int(at[2]) > 59:
+        raise ConfigError('schedule must be a time of day, "HH:MM"')
+    job = Job(id, prompt, int(at[1]), int(at[2]), "", 0, 0, enabled, delay * 3600.0, origin)
+    repeat = data.get("repeat", "daily")
+    every = re.fullmatch(r"every_(\d{1,4})([mhd])", str(repeat))
+    if repeat in REPEATS:
+        return replace(job, repeat=repeat)
+    if not every or not int(every[1]):
+        raise ConfigError(f"repeat must be {', '.join(REPEATS)}, every_Nm, every_Nh or every_Nd")
+    count = int(every[1])
+    return replace(job, repeat=repeat, every={"m": 60, "h": 3600, "d": 0}[every[2]] * count, days=count)
+
+
+def marks_of(records: Iterable[Record]) -> dict[str, Mark]:
+    """What is known of each job, from runs.jsonl. Records that make no sense are left out."""
+    marks: dict[str, Mark] = {}
+    for record in records:
+        try:
+            job, event = str(record["job"]), str(record["event"])
+            mark = _after(marks.get(job, Mark()), event, record)
+        except (KeyError, ValueError, TypeError):
+            continue
+        marks[job] = replace(mark, last=record)
+    return marks
+
+
+def _after(mark: Mark, event: str, record: Record) -> Mark:
+    if event in ("ended", "unknown"):
+        return replace(mark, open="")
+    if event in ("off", "wanted"):
+        return replace(mark, off=True) if event == "off" else replace(mark, wanted=True)
+    if event == "begun" and record.get("wanted"):  # beside its slots
+        return replace(mark, open=str(record["run"]), wanted=False)
+    slot, since = datetime.fromisoformat(record["slot"]), str(record.get("since") or record["slot"])
+    mark = replace(mark, slot=slot, epoch=float(record["epoch"]), off=False)
+    if event == "sum":
+        first = record.get("first")
+        return replace(mark, first=date.fromisoformat(first) if first else None, open=str(record.get("open") or ""))
+    if event in ("begun", "missed"):
+        mark = replace(mark, first=mark.first or datetime.fromisoformat(since).date())
+    return replace(mark, open=str(record["run"])) if event == "begun" else mark
+
+
+def tick(
+    jobs: Iterable[Job], marks: Mapping[str, Mark], now: float, new_id: Callable[[], str], local: Local = datetime.fromtimestamp
+) -> list[Record]:  # fmt: skip
+    """What is to be written down now; a last record "begun" names the run to start: of the due ones the oldest.
+
+    No run may be under way: one that has no end was cut off, and is not repeated by itself.
+    """
+    records: list[Record] = [{"event": "unknown", "job": id, "run": m.open} for id, m in marks.items() if m.open]
+    due = list[tuple[float, str, Record]]()
+    for job in jobs:
+        mark = marks.get(job.id, Mark())
+        if mark.wanted:
+            due.append((0.0, job.id, {"job": job.id, **_slot(local(now), now), "wanted": True}))
+        elif not job.enabled:
+            records += [] if mark.off else [{"event": "off", "job": job.id}]
+        elif mark.off:
+            records.append({"event": "seen", "job": job.id, **_slot(local(now), now)})
+        else:
+            more, slot = _look(job, mark, now, local)
+            records += more
+            due += [(slot["epoch"], job.id, {"job": job.id, **slot})] if slot else []
+    if due:
+        records.append({"event": "begun", **min(due)[2], "run": new_id()})
+    return [{**record, "at": round(now, 3)} for record in records]
+
+
+def _look(job: Job, mark: Mark, now: float, local: Local) -> tuple[list[Record], Record | None]:
+    """(what is to be written down of a job, the slot that is due)."""
+    if mark.slot and (mark.epoch > now + job.every if job.every else mark.slot > local(now) + SET_BACK):
+        return [{"event": "reset", "job": job.id, **_slot(local(now), now)}], None
+    slots = _by_seconds(job, mark, now, local) if job.every else _by_days(job, mark, now, local)
+    if not slots:
+        return [] if mark.slot else [{"event": "seen", "job": job.id, **_slot(local(now), now)}], None
+    oldest, before, newest = slots[0], slots[-2:][0], slots[-1]
+    on_time = now - newest[1] <= job.max_delay
+    if mark.slot is None:  # what was before is nothing that it has missed
+        return ([], _slot(*newest)) if on_time else ([{"event": "seen", "job": job.id, **_slot(*newest)}], None)
+    count = len(slots) - on_time
+    last = before if on_time else newest
+    told = {"event": "missed", "job": job.id, **_slot(*last), "count": count, "since": oldest[0].isoformat()}
+    return [told] if count else [], _slot(*newest) if on_time else None
+
+
+Slots = Sequence[tuple[datetime, float]]  # the open ones, oldest first, as local time and as seconds
+
+
+def _by_seconds(job: Job, mark: Mark, now: float, local: Local) -> Slots:
+    base, first = mark.epoch, 1
+    if mark.slot is None:  # the phase is that of the time of day
+        today = local(now)
+        start = today.replace(hour=job.hour, minute=job.minute, second=0, microsecond=0)
+        base = now - (today - start).total_seconds() % 86400
+        first = int((now - base) // job.every)
+    newest = int((now - base) // job.every)
+    times = range(max(first, newest - MOST), newest + 1)
+    return [(local(base + step * job.every), base + step * job.every) for step in times]
+
+
+def _by_days(job: Job, mark: Mark, now: float, local: Local) -> Slots:
+    """Weeks, months and days are counted from the first run. A job that is new has at most the slot of today."""
+    here, first, found = local(now), mark.first, list[datetime]()
+    if job.repeat == "once" and first:
+        return []
+    day = max(mark.slot.date() if mark.slot else here.date(), here.date() - MOST * _DAY)
+    while day <= here.date():
+        at = datetime(day.year, day.month, day.day, job.hour, job.minute)
+        if at <= here and (mark.slot is None or at > mark.slot) and _falls_on(job, day, first):
+            found.append(at)
+            first = first or day
+            if job.repeat == "once":
+                break
+        day += _DAY
+    return [(at, now - (here - at).total_seconds()) for at in found]
+
+
+def _falls_on(job: Job, day: date, first: date | None) -> bool:
+    if job.repeat == "weekday":
+        return day.weekday() < 5
+    if first is None or not (job.days or job.repeat in ("weekly", "monthly")):
+        return True
+    if job.repeat == "monthly":
+        return day.day == min(first.day, calendar.monthrange(day.year, day.month)[1])
+    return (day - first).days % (job.days or 7) == 0
+
+
+def _slot(at: datetime, epoch: float) -> Record:
+    return {"slot": at.isoformat(timespec="seconds"), "epoch": round(epoch, 3)}
+
+
+def now_slot(now: float, local: Local = datetime.fromtimestamp) -> Record:
+    """The fields that say: what was up to now is handled."""
+    return {"at": round(now, 3), **_slot(local(now), now)}
+
+
+# files
+
+
+def load_jobs(folder: Path) -> tuple[list[Job], list[str]]:
+    """(the jobs, a line for each file that is none); both empty when there is no folder."""
+    jobs, problems = list[Job](), list[str]()
+    for path in sorted(folder.glob("*.json")):
+        try:
+            jobs.append(parse(path.stem, json.loads(path.read_text(encoding="utf-8-sig"))))
+        except (ConfigError, ValueError, RecursionError) as error:
+            problems.append(f"{path}: {error}")
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror or error}")
+    return jobs, problems
+
+
+class Runs:
+    """runs.jsonl, under a lock that `ga schedule` and the scheduler share. Raises SessionError."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "runs.jsonl"
+
+    def read(self) -> list[Record]:
+        try:
+            return lines.read(self.file)
+        except OSError as error:
+            raise SessionError(f"cannot read {self.file}: {error.strerror or error}") from error
+
+    def append(self, *records: Record) -> None:
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with FileLock(self.file.parent / ".lock"):
+                lines.append(self.file, *records, sync=True)
+                if self.file.stat().st_size > LARGEST:
+                    self._begin_anew(records[-1]["at"])
+        except (OSError, ToolError) as error:
+            raise SessionError(f"cannot write {self.file}: {getattr(error, 'strerror', None) or error}") from error
+
+    def _begin_anew(self, now: float) -> None:
+        """The old file is copied aside, and what it comes to stands in the new one."""
+        atomic.write_bytes(self.file.with_name(f"runs-{now:.0f}.jsonl"), self.file.read_bytes(), mode=0o600)
+        sums = list[Record]()
+        for job, mark in marks_of(self.read()).items():
+            if mark.slot:
+                known = {"first": mark.first and mark.first.isoformat(), "open": mark.open}
+                sums.append({"event": "sum", "job": job, "at": now, **_slot(mark.slot, mark.epoch), **known})
+            sums += [{"event": flag, "job": job, "at": now} for flag in ("off", "wanted") if getattr(mark, flag)]
+        text = "".join(json.dumps(record) + "\n" for record in sums)
+        atomic.write_bytes(self.file, text.encode(), mode=0o600)
+
+
+def add_job(folder: Path, id: str, fields: Mapping[str, Any]) -> Path:
+    """Write a new job. Raises ConfigError when it is none, SessionError when there is one of that name."""
+    if not re.fullmatch(r"[^\W_][\w.-]{0,60}", id):
+        raise ConfigError(f"{id!r} is not a name for a job: letters, digits, - and _")
+    parse(id, fields)
+    path = folder / f"{id}.json"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        atomic.write_new(path, (json.dumps(fields, ensure_ascii=False, indent=1) + "\n").encode(), 0o600)
+    except FileExistsError:
+        raise SessionError(f"there is a job {id} already: {path}") from None
+    return path
+
+
+def switch(folder: Path, id: str, enabled: bool) -> None:
+    """Turn a job on or off; the rest of its file stays. Raises SessionError."""
+    path = folder / f"{id}.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
+        parse(id, data)
+        atomic.write_text(path, json.dumps({**data, "enabled": enabled}, ensure_ascii=False, indent=1) + "\n")
+    except FileNotFoundError:
+        raise SessionError(f"there is no job {id} in {folder}") from None
+    except (OSError, ValueError, ConfigError, ToolError) as error:
+        raise SessionError(f"{path}: {error}") from None

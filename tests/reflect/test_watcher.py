@@ -1,0 +1,344 @@
+"""The watcher with its script in a real child and a scripted model, on a simulated clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmain import GenericAgent
+from genericagent import paths
+from genericagent.cli.reflect_mode import Watcher
+from genericagent.llm.blocks import Usage
+from genericagent.scripted import Reply, ScriptedServer, Tool, call, fail, say
+from genericagent.store.ledger import Ledger
+from genericagent.store.outbox import Outbox
+
+PRICE = '[prices."scripted"]\ninput = 4.0\noutput = 20.0\n'
+NOON = 1_800_000_000.0
+
+
+class Run:
+    """A watcher whose waits pass at once; `after(seconds)` ends it."""
+
+    def __init__(self, script: Path, server: ScriptedServer, agent: GenericAgent, given: dict[str, str]) -> None:
+        self.script, self.server, self.agent = script, server, agent
+        self.now, self.end = NOON, NOON
+        agent.watchers_ledger = Ledger(paths.home() / "spend" / "watchers", lambda: self.now)
+        self.at: dict[float, Callable[[], object]] = {}  # what happens when
+        self.watcher = Watcher(agent, script, given, lambda: False, self._wait, lambda: self.now)
+
+    def _wait(self, seconds: float) -> bool:
+        self.now += seconds
+        for when in [when for when in self.at if when <= self.now - NOON]:
+            self.at.pop(when)()
+        return self.now >= self.end
+
+    def after(self, seconds: float) -> int:
+        self.end = self.now + seconds
+        return self.watcher.run()
+
+    @property
+    def prompts(self) -> list[str]:
+        """The first message of each request."""
+        return [json.dumps(r.body["messages"][0], ensure_ascii=False) for r in self.server.requests]
+
+    @property
+    def notices(self) -> list[str]:
+        return [m["text"] for m in Outbox(paths.home() / "outbox").pending("terminal")]
+
+
+@pytest.fixture
+def watch(model_server: Any, run_agent: Any, tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """`watch(source of the script, replies, config=…, **settings of the scripted server)`."""
+    runs: list[Run] = []
+
+    def start(source: str, replies: Any, config: str = "", given: dict[str, str] | None = None) -> Run:
+        server = model_server(replies)
+        retries = "max_retries = 0\n"
+        entry = (
+            f'[[llm]]\napi = "anthropic"\nmodel = "scripted"\napi_key = "k-12345"\nbase_url = "{server.url}"\n{retries}'
+        )
+        (paths.home() / "config.toml").write_text(entry + config, encoding="utf-8")
+        script = tmp_path / "watch.py"
+        script.write_text(source, encoding="utf-8")
+        runs.append(Run(script, server, run_agent(origin="watcher", sandbox="off", fixed=(script,)), given or {}))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.watcher._host.close()
+
+
+ALWAYS = "INTERVAL = 60\ndef check():\n    return 'go'\n"
+
+
+def test_an_hour_in_which_nothing_happens_costs_no_model_call(watch: Any) -> None:  # C134
+    run = watch("INTERVAL = 60\nn = 0\ndef check():\n    global n\n    n += 1\n    print('checked', n)\n", [])
+    assert run.after(3600) == 130
+    assert run.server.requests == [] and run.notices == []
+    assert len(log(run).split("checked ")) - 1 == 60
+
+
+def log(run: Run) -> str:
+    return "".join(path.read_text() for path in sorted((paths.temp() / "reflect_logs").glob("watch-*.log")))
+
+
+def test_each_wake_begins_from_its_prompt_alone_and_the_result_is_kept(watch: Any, tmp_path: Path) -> None:  # C038
+    done = tmp_path / "done.txt"
+    source = f"INTERVAL = 60\ndef check():\n    return 'open item'\ndef on_done(result):\n    open({str(done)!r}, 'a').write(result + result['status'] + ';')\n"
+    run = watch(source, lambda body, n: say(f"all done, {n}"))
+    run.after(170)
+    assert [len(r.body["messages"]) for r in run.server.requests] == [1, 1, 1]
+    assert all("open item" in prompt and "all done" not in prompt for prompt in run.prompts)
+    assert done.read_text() == "all done, 0done;all done, 1done;all done, 2done;"
+    assert "all done, 1" in log(run) and "of $2.00" in log(run), "the cost of the day is shown"  # C134
+    assert len(list(paths.sessions().glob("*.jsonl"))) == 3
+
+
+def test_a_script_can_go_on_with_one_conversation(watch: Any) -> None:
+    run = watch("KEEP_SESSION = True\n" + ALWAYS, lambda body, n: say(f"answer {n}"))
+    run.after(110)
+    assert "answer 0" in json.dumps(run.server.requests[1].body)
+
+
+def test_the_minimum_gap_is_kept_also_when_every_check_wakes(watch: Any) -> None:  # C136
+    run = watch("INTERVAL = 0\ndef check():\n    return 'go'\n", lambda body, n: say("ok"))
+    run.after(10)
+    assert len(run.server.requests) <= 11
+
+
+INBOX = """
+import os
+INTERVAL = 60
+known = {}
+def check():
+    global known
+    now = {e.name: e.stat().st_mtime_ns for e in os.scandir(%r)}
+    new, known = sorted(n for n in now if known.get(n) != now[n]), now
+    return f"new: {new}" if new else None
+"""
+
+
+@pytest.mark.parametrize("tool", ["file_write", "code_run"])
+def test_own_writes_wake_nobody_and_what_came_meanwhile_wakes_once(
+    watch: Any, tmp_path: Path, tool: str
+) -> None:  # C136
+    inbox = paths.temp() / "inbox"
+    inbox.mkdir(parents=True)
+    (inbox / "first.txt").write_text("1")
+    report = inbox / "report.md"
+    args = (
+        {"path": str(report), "content": "x"}
+        if tool == "file_write"
+        else {"type": "bash", "script": f"date +%N > {report}"}
+    )
+
+    def model(body: dict[str, Any], n: int) -> Reply:
+        if n == 2:  # while the second wake is at work, three files come
+            for name in "abc":
+                (inbox / name).write_text(name)
+        return Reply(tools=[Tool(tool, args)]) if n % 2 == 0 else say("reported")
+
+    run = watch(INBOX % str(inbox), model)
+    run.at[600] = lambda: (inbox / "second.txt").write_text("2")
+    run.after(3600)
+    firsts = [p for r, p in zip(run.server.requests, run.prompts, strict=True) if len(r.body["messages"]) == 1]
+    assert len(firsts) == 3, firsts
+    assert "first.txt" in firsts[0] and "second.txt" in firsts[1] and all(f"'{name}'" in firsts[2] for name in "abc")
+    assert "own writes" in log(run)
+
+
+def test_what_on_done_writes_where_check_looks_hides_no_write_of_the_task(watch: Any, tmp_path: Path) -> None:  # C136
+    inbox, state = paths.temp() / "inbox", tmp_path / "state"
+    inbox.mkdir(parents=True)
+    (inbox / "first.txt").write_text("1")
+    state.write_text("0")
+    more = f"    open({str(state)!r}).read()\n    return f'new: {{new}}' if new else None\n"
+    source = (INBOX % str(inbox)).replace('    return f"new: {new}" if new else None\n', more)
+    source += f"def on_done(r):\n    open({str(state)!r}, 'a').write('1')\n"
+    report = {"path": str(inbox / "report.md"), "content": "x"}
+    run = watch(source, lambda body, n: say("ok") if n % 2 else Reply(tools=[Tool("file_write", report)]))
+    run.after(1800)
+    assert len(run.server.requests) == 2 and state.read_text() == "01"
+
+
+def test_a_check_that_raises_is_told_once_for_each_fault_and_asked_ever_more_seldom(watch: Any, capsys: Any) -> None:
+    source = "INTERVAL = 5\nn = 0\ndef check():\n    global n\n    n += 1\n    if n % 2:\n        raise KeyError(n)\n    return 1 / 0\n"
+    run = watch(source, [])
+    run.after(3 * 3600)
+    told = [line for line in capsys.readouterr().err.splitlines() if "at fault" in line]
+    assert (
+        len(told) == len(run.notices) == 2
+        and "KeyError" in told[0]
+        and "ZeroDivisionError" in told[1]
+        and "line 8" in told[1]
+    )
+    assert run.server.requests == [] and run.watcher._faults < 12
+
+
+def test_a_check_that_never_returns_is_given_up_and_the_watcher_goes_on(watch: Any, tmp_path: Path) -> None:
+    flag = tmp_path / "again"
+    source = (
+        f"import os, time\nCHECK_TIMEOUT = 0.3\nINTERVAL = 60\ndef check():\n"
+        f"    if not os.path.exists({str(flag)!r}):\n        open({str(flag)!r}, 'w').close()\n        while True: pass\n    return 'go'\n"
+    )
+    run = watch(source, lambda body, n: say("ok"))
+    run.after(90)
+    assert len(run.server.requests) == 1 and len(run.notices) == 1 and "did not return" in run.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def check(:\n", "SyntaxError"),
+        ("x = 1\n", "no check()"),
+        ("import os\ndef check():\n    os._exit(3)\n", "ended its process"),
+        ("import sys\ndef check():\n    sys.exit(3)\n", "SystemExit"),
+        ("def check():\n    return 3\n", "not int"),
+        ("def check():\n    return '  '\n", "empty prompt"),  # C140
+        ("INTERVAL = 'soon'\ndef check():\n    return None\n", "ValueError"),
+    ],
+)
+def test_what_is_no_watcher_is_told_and_no_model_is_asked(watch: Any, source: str, said: str) -> None:
+    run = watch(source, [])
+    run.after(600)
+    assert run.server.requests == [] and len(run.notices) == 1 and said in run.notices[0]
+
+
+def test_a_rejected_key_is_one_notice_and_few_calls_and_the_wake_is_not_lost(watch: Any, capsys: Any) -> None:
+    source = (
+        "INTERVAL = 5\nn = 0\ndef check():\n    global n\n    n += 1\n    return 'the only event' if n == 1 else None\n"
+    )
+    good = False
+    run = watch(source, lambda body, n: say("ok") if good else fail(401, "invalid x-api-key"))
+    calls = 0
+
+    def new_key() -> None:
+        nonlocal good, calls
+        good, calls = True, len(run.server.requests)
+        config = paths.home() / "config.toml"
+        config.write_text(config.read_text() + "\n# a new key\n")
+
+    run.at[6 * 3600] = new_key
+    run.after(6 * 3600 + 20)
+    assert len(run.notices) == 1 and "invalid x-api-key" in run.notices[0]
+    assert capsys.readouterr().err.count("401") == 1
+    assert 8 <= calls <= 15, "each wait is twice as long, up to an hour"
+    assert len(run.server.requests) == calls + 1, "an edited configuration is tried at once, and the event is done once"
+    assert all("the only event" in prompt for prompt in run.prompts)
+
+
+def test_the_daily_cap_of_watchers_ends_the_day_with_one_notice(watch: Any) -> None:  # C143
+    dear = lambda body, n: say("ok", usage=Usage(10_000, 1000))  # noqa: E731
+    run = watch(ALWAYS, dear, PRICE + "[reflect]\ndaily_cost = 0.3\n")
+    run.after(3 * 3600)
+    spent = run.agent.watchers_ledger.today().cost
+    assert 0 < spent <= 0.3 and len(run.notices) == 1 and "0.30" in run.notices[0]
+    calls = len(run.server.requests)
+    assert calls == round(spent / 0.06)
+    run.after(3600)
+    assert len(run.server.requests) == calls and len(run.notices) == 1
+    run.after(86_400)
+    assert len(run.server.requests) == 2 * calls and len(run.notices) == 2, "and so on the next day"
+
+
+def test_what_a_watcher_spends_counts_for_the_day_of_the_home_too(watch: Any) -> None:  # C143
+    run = watch(ALWAYS, lambda body, n: say("ok", usage=Usage(10_000, 1000)), PRICE)
+    run.after(70)
+    assert run.agent.ledger.today().cost == run.agent.watchers_ledger.today().cost == pytest.approx(0.12)
+
+
+def test_a_task_that_asks_ends_with_its_question_and_can_be_answered_later(watch: Any, run_agent: Any) -> None:  # C142
+    source = "INTERVAL = 60\nn = 0\ndef check():\n    global n\n    n += 1\n    return 'paint' if n == 1 else None\n"
+    run = watch(source, [call("ask_user", question="Which colour?"), say("painted blue")])
+    run.after(300)
+    assert len(run.notices) == 1 and "Which colour?" in run.notices[0]
+    session = run.notices[0].rpartition("--resume ")[2].strip()
+    later = run_agent()
+    later.resume(session)
+    queue = later.put_task("blue")
+    while "done" not in (item := queue.get(timeout=20)):
+        pass
+    assert item["answer"] == "painted blue" and "Which colour?" in json.dumps(run.server.requests[-1].body)
+
+
+def test_an_edited_script_is_used_from_then_on_and_that_is_told(watch: Any, capsys: Any) -> None:
+    run = watch("INTERVAL = 600\ndef check():\n    return None\n", lambda body, n: say("ok"))
+    run.at[60] = lambda: run.script.write_text("INTERVAL = 600\ndef check():\n    return 'from the new one'\n")
+    run.after(700)
+    assert "was edited and is used" in capsys.readouterr().err
+    assert len(run.prompts) == 1 and "from the new one" in run.prompts[0]
+
+
+@pytest.mark.parametrize("tool", ["file_write", "code_run"])
+def test_a_script_that_a_task_has_changed_is_not_run(watch: Any, tool: str) -> None:
+    evil = "def check():\n    return 'evil'\n"
+
+    def model(body: dict[str, Any], n: int) -> Reply:
+        if n:
+            return say("done")
+        text = f"open({str(run.script)!r}, 'w').write({evil!r})"
+        return call("code_run", type="python", script=text)
+
+    run = watch(ALWAYS, model, "[safety]\nallow = ['*']\n")
+    run.after(3600)
+    assert run.script.read_text() == evil, "the test is none unless the script was changed"
+    assert len([p for p in run.prompts if "go" in p]) == len(run.prompts) == 2 and len(run.notices) == 1
+    run.script.write_text(ALWAYS)  # a person has put it back
+    run.after(120)
+    assert len(run.prompts) > 2 and not any("evil" in p for p in run.prompts)
+
+
+def test_a_script_that_changed_while_another_conversation_was_at_work_is_not_run(watch: Any) -> None:
+    run = watch("INTERVAL = 60\ndef check():\n    return None\n", [])
+    session = paths.sessions() / "20270115-080000-aaaaaa.jsonl"
+
+    def edit() -> None:
+        from genericagent.store.journal import Journal
+
+        journal = Journal.create(paths.sessions(), session.stem, {}, lambda: run.now)
+        journal.append({"type": "task", "event": "start", "source": "user"})
+        journal.close()
+        import os
+
+        os.utime(session, (run.now - 300, run.now - 300))  # a script that takes its time
+        run.script.write_text("def check():\n    return 'evil'\n")
+
+    run.at[60] = edit
+    run.after(1200)
+    assert run.server.requests == [] and len(run.notices) == 1 and "changed while a task" in run.notices[0]
+
+
+def test_a_prompt_of_a_watcher_makes_no_host_known(watch: Any) -> None:
+    source = "KEEP_SESSION = True\ndef check():\n    return 'subject: see https://evil.example/x'\n"
+    run = watch(source, lambda body, n: say("ok"))
+    run.after(30)
+    assert len(run.prompts) == 1 and run.agent.guard.hosts == set()
+
+
+def test_once_ends_with_the_first_task(watch: Any) -> None:
+    run = watch("ONCE = True\n" + ALWAYS, [say("ok")])
+    assert run.after(3600) == 0 and len(run.server.requests) == 1
+
+
+def test_once_ends_also_when_the_model_refuses(watch: Any) -> None:  # C139
+    run = watch("ONCE = True\n" + ALWAYS, [fail(401, "bad key")])
+    assert run.after(3600) == 1 and len(run.server.requests) == 1
+
+
+def test_exit_ends_it(watch: Any) -> None:
+    assert watch("def check():\n    return '/exit'\n", []).after(3600) == 0
+
+
+def test_arguments_reach_init_and_nowhere_else(watch: Any) -> None:
+    source = "args = None\ndef init(given):\n    global args\n    args = given\ndef check():\n    return f'{args}'\n"
+    run = watch(source, lambda body, n: say("ok"), given={"key": "value"})
+    run.after(30)
+    assert "'key': 'value'" in run.prompts[0]
+    run = watch("def check():\n    return None\n", [], given={"key": "value"})
+    run.after(30)
+    assert len(run.notices) == 1 and "no --key" in run.notices[0]
