@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -34,6 +35,9 @@ OUTCOMES = ("exception", "timeout", "stayed", "not_opened", "crashed")  # what a
 class TMWebDriver:
     """One agent's view of the browser. `session` is the tab that calls without a `session_id` go to.
 
+    `permit(request, tab, tabs)` is called before each request to a tab (None: a new one) and raises what stops it; the
+    request then runs only as long as the tab is still on that site.
+
     Making one opens the bridge, or joins the one that another process of ours has. Ports: those that `ga browser setup`
     noted, unless given. `stop`: ends a call that waits (it raises Aborted then).
     It raises ToolError before `ga browser setup`, and ConfigError when the bridge cannot be had (a port is held by another
@@ -51,19 +55,21 @@ class TMWebDriver:
     ) -> None:
         self.session: str | None = None
         self.stop = stop
+        self.permit: Callable[[dict[str, Any], dict[str, Any] | None, list[dict[str, Any]]], None] | None = None
+        self.made: set[str] = set()  # "browser:tab" of the tabs that calls have made or opened
         self._home, self._ports = home, (port, link_port)
         self._bridge: Bridge | Link | None = None
         self._join()
 
     def execute_js(
         self, code: str | dict[str, Any], timeout: float = 10, session_id: str | None = None, *, dialogs: Any = None,
-        frame: int = 0, around: str | None = None, args: dict[str, Any] | None = None,
+        frame: int = 0, frame_url: str = "", around: str | None = None, args: dict[str, Any] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Run code in a tab like a line in its console: statements, `await` and `return` all work. `timeout` in seconds.
 
         `code` may also be a command, an object with `cmd` or its text; see docs/BROWSER.md.
         `dialogs` says what else than "dismiss" to do with some, e.g. {"confirm": True, "prompt": "Ann", "beforeunload": True}.
-        `frame`: a number that page_script() gave. `around`: a page script to run in all frames with {**args, "phase":
+        `frame`: a number that page_script() gave, `frame_url` where it is. `around`: a page script to run in all frames with {**args, "phase":
         "begin"} before the code and with "end" after it; `around` in the result is what the second time gave, a list as
         page_script() gives it ([] when the page was left).
 
@@ -76,7 +82,7 @@ class TMWebDriver:
             return self._command(command, timeout, session_id)
         if not isinstance(code, str):
             raise ToolError("code must be JavaScript, or a command: an object with `cmd`")
-        request: dict[str, Any] = {"do": "js", "code": code, "dialogs": dialogs, "frame": frame}
+        request: dict[str, Any] = {"do": "js", "code": code, "dialogs": dialogs, "frame": frame, "frame_url": frame_url}
         if around:
             request.update(around=self._page_file(around), args=args)
         return self._in_tab(request, timeout, session_id)
@@ -107,7 +113,11 @@ class TMWebDriver:
     def look(self, session_id: str | None = None) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
         """(the tab that a call with this `session_id` would go to now, all tabs). None: there is none, one would be made.
         Raises ToolError when that tab is gone."""
-        tabs, wanted = self.get_all_sessions(), session_id or self.session
+        return self._look(session_id, self._browsers())
+
+    def _look(self, session_id: str | None, there: list[str]) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+        tabs = [tab for browser in there for tab in self._tabs(browser, there)]
+        wanted = session_id or self.session
         if wanted is None:
             return max(tabs, key=lambda tab: (tab["active"], tab["used"]), default=None), tabs
         found = [tab for tab in tabs if wanted in (tab["id"], tab["id"].rpartition(":")[2])]
@@ -222,35 +232,20 @@ class TMWebDriver:
             for tab in answer["tabs"]
         ]
 
-    def _target(self, session_id: str | None, there: list[str]) -> tuple[str, int]:
-        """(browser, its number of the tab). Without a wish the current tab, else the one in front of the user."""
-        wanted = session_id or self.session
-        if wanted is None:
-            tabs = self.get_all_sessions()
-            if tabs:
-                wanted = str(max(tabs, key=lambda tab: (tab["active"], tab["used"]))["id"])
-            else:
-                wanted = str(self._create({}, 10)["tab"])
-        if session_id is None:
-            self.session = wanted
-        browser, _, tab = str(wanted).rpartition(":")
-        if not tab.isascii() or not tab.isdigit():
-            raise ToolError(f"there is no tab {wanted}: {_listed(self.get_all_sessions())}")
-        if not browser and len(there) == 1:
-            browser = there[0]
-        elif not browser:
-            owners = [t["browser"] for t in self.get_all_sessions() if t["id"].endswith(f":{tab}")]
-            if len(owners) != 1:
-                raise ToolError(
-                    f"tab {tab} is in {len(owners)} of the connected browsers: {_listed(self.get_all_sessions())}"
-                )
-            browser = owners[0]
-        return browser, int(tab)
-
     def _in_tab(self, request: dict[str, Any], timeout: float, session_id: str | None) -> dict[str, Any]:
         there = self._browsers()
-        browser, tab = self._target(session_id, there)
-        answer = self._ask("call", browser, {**request, "tab": tab}, timeout, self.stop)
+        tab, tabs = self._look(session_id, there)
+        if tab is None:
+            self._create({}, 10)
+            tab, tabs = self._look(None, there)
+            assert tab is not None
+        if session_id is None:
+            self.session = str(tab["id"])
+        if self.permit is not None:
+            self.permit(request, tab, tabs)
+            request = {**request, "at": tab["url"]}
+        browser, number = str(tab["browser"]), int(str(tab["id"]).rpartition(":")[2])
+        answer = self._ask("call", browser, {**request, "tab": number}, timeout, self.stop)
         if answer.get("error") in ("gone", "not_shared"):
             if session_id in (None, self.session):
                 self.session = None
@@ -263,7 +258,11 @@ class TMWebDriver:
     def _create(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         browser, there = self.session.rpartition(":")[0] if self.session else "", self._browsers()
         browser = browser if browser in there else there[0]
+        if self.permit is not None:
+            self.permit({"do": "create", **request}, None, [])
         answer = self._ask("call", browser, {"do": "create", **request}, timeout, self.stop)
+        if "tab" in answer:
+            self.made.add(f"{browser}:{answer['tab']}")
         result = self._told(answer, browser, there)
         self.session = str(result["tab"])
         return result
@@ -271,6 +270,7 @@ class TMWebDriver:
     def _told(self, answer: dict[str, Any], browser: str, there: list[str]) -> dict[str, Any]:
         """An answer as our callers know it: tabs by their ids, failures of the way to the page raised."""
         result = self._checked(answer)
+        self.made.update(f"{browser}:{tab['id']}" for tab in result.get("new_tabs", ()))
         for holder, key in [(result, "tab"), *((tab, "id") for tab in result.get("new_tabs", ()))]:
             if key in holder:
                 holder[key] = _name(holder[key], browser, there)
@@ -346,7 +346,10 @@ class TMWebDriver:
         results: list[dict[str, Any]] = []
         for number, step in enumerate(steps):
             try:
-                results.append(self._command({"tab": tab, **wire.resolve(step, results)}, timeout, tab))
+                found = {"tab": tab, **wire.resolve(step, results)}
+                if found["cmd"] == "batch":
+                    raise ToolError("a batch in a batch is not run")
+                results.append(self._command(found, timeout, tab))
             except ToolError as error:
                 results.append({"error": str(error), "kind": "refused"})
             if "error" in results[-1]:
@@ -359,7 +362,13 @@ def _listed(tabs: list[dict[str, Any]]) -> str:
     if not tabs:
         return "no tab is open"
     more = f" and {len(tabs) - SHOWN} more" if len(tabs) > SHOWN else ""
-    return "open tabs: " + ", ".join(f"{tab['id']} {tab['url'][:80]}" for tab in tabs[:SHOWN]) + more
+    return "open tabs: " + ", ".join(f"{tab['id']} {_site(tab['url'])}" for tab in tabs[:SHOWN]) + more
+
+
+def _site(url: str) -> str:
+    """As much of an address as a page has not written itself."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"[:80]
 
 
 def _name(tab: Any, browser: str, there: list[str]) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +24,7 @@ from genericagent.memory.evidence import COUNTED, Evidence
 from genericagent.prompts import say
 from genericagent.safety.asking import NO
 from genericagent.safety.confine import Confinement
-from genericagent.safety.guard import TERMINAL, WEB, Containment, Guard, Ruling, real
+from genericagent.safety.guard import TERMINAL, Containment, Guard, Ruling, real
 from genericagent.safety.redact import MARK as MASK
 from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
@@ -64,6 +63,14 @@ def consume_file(folder: Path | str, name: str) -> str | None:
     """Take a file: its text, and it is gone; None when there is none. Two takers never get the same file."""
     data = atomic.read_and_delete(Path(folder) / name)
     return None if data is None else data.decode("utf-8", "replace").strip()
+
+
+class _Refused(Exception):
+    """A request to the browser in the middle of a call may not be made."""
+
+    def __init__(self, outcome: StepOutcome) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 class GenericAgentHandler(BaseHandler):
@@ -112,12 +119,10 @@ class GenericAgentHandler(BaseHandler):
                 return StepOutcome({"status": "error", "msg": f"{tool_name}: {error}"}, self._next(index))
         if tool_name not in ("no_tool", "bad_json"):
             self._bad_replies = 0
-            try:
-                self._complete(tool_name, args, response)
-            except (ToolError, ConfigError) as error:
-                return StepOutcome({"status": "error", "msg": str(error)}, self._next(index))
+            args = {name: value for name, value in args.items() if not name.startswith("_")}  # those are ours
+            self._complete(tool_name, args, response)
             self._ruling = self.guard.rule(tool_name, args, self.cwd)
-            if refusal := self._refusal(tool_name, index):
+            if refusal := self._refusal(tool_name, index, self._ruling):
                 return refusal
             self._within = self.guard.confinement(self._ruling)
         outcome = yield from super().dispatch(tool_name, args, response, index, tool_num)
@@ -130,22 +135,6 @@ class GenericAgentHandler(BaseHandler):
             args["script"] = last_code_block(response.content, _block_names(args.get("type") or "python"))
         if tool == "file_write" and args.get("content") is None:
             args["content"] = extract_content(response.content)
-        if tool in WEB:
-            self._complete_web(tool, args)
-
-    def _complete_web(self, tool: str, args: dict[str, Any]) -> None:
-        """The script of a .js file, the command that a script is, and the tab that the call would work in. Raises ToolError."""
-        from genericagent.browser.wire import command_of
-
-        if tool == "web_execute_js":
-            args["script"] = self._script_of(args["script"])
-            args["_command"] = command_of(args["script"])
-        wish = args.get("switch_tab_id")
-        with self._stoppable():
-            args["_tab"], args["_tabs"] = self.browser.look(None if wish is None else str(wish))
-        command = args.get("_command") or {}
-        if command.get("cmd") == "jump" and wish is None and self.browser.session is None:
-            args["_tab"] = None  # the page that the user looks at stays
 
     def _script_of(self, given: str) -> str:
         """The text of a .js file that is named, else the script as it is."""
@@ -155,9 +144,8 @@ class GenericAgentHandler(BaseHandler):
         within = Confinement(self.guard.zones, ()) if self.guard.confined else None
         return files.load(self._path(name), within).text
 
-    def _refusal(self, tool: str, index: int) -> StepOutcome | None:
+    def _refusal(self, tool: str, index: int, ruling: Ruling) -> StepOutcome | None:
         """None when the call may run; else what the model, or whoever started the script, is told."""
-        ruling = self._ruling
         if ruling.verdict == "allow":
             return None
         note = ""
@@ -301,49 +289,68 @@ class GenericAgentHandler(BaseHandler):
         import simphtml
         from genericagent.tools import web
 
-        tab, text_only = args["_tab"], bool(args.get("text_only"))
-        current = str(tab["id"]) if tab else None
-        try:
-            with self._stoppable():
-                if args.get("tabs_only") or current is None:
-                    tabs = web.tab_lines(args["_tabs"], current) or say("web_no_tab")
-                    return StepOutcome(self.fence(tabs, say("source_tabs")), self._next(args["_index"]))
-                limit = self._limit(PAGE_TEXT_LIMIT if text_only else PAGE_LIMIT, args)
-                page = simphtml.get_html(self.browser, text_only, limit, args.get("start", 0), current)
-                tabs = web.tab_lines(self.browser.get_all_sessions(), current, web.TABS_SHOWN)
-        except ToolError as error:
-            return self._refused(args, str(error))
-        self.browser.session = current
-        self.guard.worked_in(current, self._ruling, [tab["url"]])
-        return StepOutcome(self.outside(f"{tabs}\n\n{page}", tab["url"]), self._next(args["_index"]))
+        def work() -> StepOutcome:
+            tab, tabs = self.browser.look(args.get("switch_tab_id"))
+            if args.get("tabs_only") or tab is None:
+                listed = web.tab_lines(tabs, str(tab["id"]) if tab else None)
+                data = self.outside(listed, say("source_tabs")) if listed else say("web_no_tab")
+                return StepOutcome(data, self._next(args["_index"]))
+            current, text_only = str(tab["id"]), bool(args.get("text_only"))
+            limit = self._limit(PAGE_TEXT_LIMIT if text_only else PAGE_LIMIT, args)
+            page = simphtml.get_html(self.browser, text_only, limit, args.get("start", 0), current)
+            listed = web.tab_lines(self.browser.get_all_sessions(), current, web.TABS_SHOWN)
+            self.browser.session = current
+            return StepOutcome(self.outside(f"{listed}\n\n{page}", str(tab["url"])), self._next(args["_index"]))
+
+        return self._browse("web_scan", args, work)
 
     def do_web_execute_js(self, args: dict[str, Any], response: Any) -> StepOutcome:
         import simphtml
         from genericagent.tools import web
 
-        tab, since = args["_tab"], self.guard.clock()
-        current = str(tab["id"]) if tab else None
-        try:
-            with self._stoppable():
-                told = web.run(
-                    self.browser, cast(web.Page, simphtml), args["script"], current, not args.get("no_monitor")
-                )
-            if current and not args["_command"]:
-                self.browser.session = current
-            self.guard.worked_in(
-                str(told.facts.get("tab") or current), self._ruling, [*([tab["url"]] if tab else []), *told.urls]
-            )
+        def work() -> StepOutcome:
+            since, script = self.guard.clock(), self._script_of(args["script"])
+            page, monitor = cast(web.Page, simphtml), not args.get("no_monitor")
+            try:
+                told = web.run(self.browser, page, script, args.get("switch_tab_id"), monitor)
+            finally:
+                self.guard.fetched.append((since, self.guard.clock()))  # it may have downloaded
             saved = self._save_value(told, args) if args.get("save_to_file") else {}
-            shown = [] if saved else [images.data_block("screenshot", d, self._takes_images()) for d, _ in told.images]
-        except ToolError as error:
+            pictures = [] if saved else told.images
+            shown = [images.data_block("screenshot", data, self._takes_images()) for data, _ in pictures]
+            scales = [about["scale"] for _, about in pictures if "scale" in about]
+            data = {**told.facts, **saved, **({"scale": scales} if scales else {}), "page": "", "images": shown}
+            said = told.said(self._limit(WEB_LIMIT, args))
+            if said or shown or saved:
+                data["page"] = self.outside(said, told.source)
+            return StepOutcome(data, self._next(args["_index"]))
+
+        return self._browse("web_execute_js", args, work)
+
+    def _browse(self, tool: str, args: dict[str, Any], work: Callable[[], StepOutcome]) -> StepOutcome:
+        """Use the browser: each request to it is judged when it is made, and one answer counts for the whole call."""
+        asked: set[str] = set()
+
+        def permit(request: dict[str, Any], tab: dict[str, Any] | None, tabs: list[dict[str, Any]]) -> None:
+            ruling = self.guard.rule_request(tool, request, tab, tabs, self.browser.made, self.cwd)
+            if ruling.key not in asked and (outcome := self._refusal(tool, args["_index"], ruling)):
+                raise _Refused(outcome)
+            asked.update([ruling.key] if ruling.key else [])
+            self.guard.allowed(request, tab, self.browser.made)
+
+        try:
+            self.browser.permit = permit
+            return work()
+        except _Refused as refused:
+            return refused.outcome
+        except (ToolError, ConfigError) as error:
             return self._refused(args, str(error))
-        self.guard.fetched.append((since, self.guard.clock()))
-        said = told.said(self._limit(WEB_LIMIT, args))
-        data = {**told.facts, **saved, "page": "", "images": shown}
-        source = told.urls[0] if told.urls else tab["url"] if tab else "about:blank"
-        if said or shown or saved:
-            data["page"] = self.outside(said, source)
-        return StepOutcome(data, self._next(args["_index"]))
+        except Aborted:
+            self.check()
+            raise
+        finally:
+            if "browser" in vars(self):
+                self.browser.permit = None
 
     def _save_value(self, told: Any, args: Mapping[str, Any]) -> dict[str, Any]:
         """Write what a script gave, or the picture, into the wished file instead of the context. Raises ToolError."""
@@ -361,15 +368,6 @@ class GenericAgentHandler(BaseHandler):
             size, told.shown = f"{len(text)} characters", ""
         self._changed(path, "written")
         return {"saved": f"{path}, {size}"}
-
-    @contextlib.contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        """A wait for the browser that the user's stop ends."""
-        try:
-            yield
-        except Aborted:
-            self.check()
-            raise
 
     @cached_property
     def browser(self) -> Any:
@@ -644,7 +642,7 @@ class GenericAgentHandler(BaseHandler):
         """Remember a call as evidence if it succeeded and has nothing to do with memory."""
         if tool not in COUNTED or (isinstance(data, dict) and data.get("status", "success") != "success"):
             return
-        what = str(args.get("script") or args.get("path") or (args.get("_tab") or {}).get("url") or "")
+        what = str(args.get("script") or args.get("path") or "")
         if tool == "code_run" and isinstance(data, dict) and "value" in data and "subagent" not in what:
             return  # a handler's method or a literal: nothing was looked at
         if not self.guard.about_memory(tool, args, self.cwd):

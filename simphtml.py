@@ -31,7 +31,7 @@ class Driver(Protocol):
 
     def execute_js(
         self, code: str, timeout: float = 10, session_id: str | None = None, *, dialogs: Any = None, frame: Any = 0,
-        around: str | None = None, args: dict[str, Any] | None = None,
+        frame_url: str = "", around: str | None = None, args: dict[str, Any] | None = None,
     ) -> dict[str, Any]: ...  # fmt: skip
 
     def page_script(
@@ -196,10 +196,12 @@ def execute_js_rich(
     many lines there are beyond those.
     """
     numbers = sorted({int(n) for n in re.findall(r"\bel\(\s*(\d+)\s*\)", script)})
-    frame = _frame_of(driver, numbers, session_id)
+    frame, url = _frame_of(driver, numbers, session_id)
     code = el_source() + script if re.search(r"\bel\b", script) else script
     around = None if no_monitor else "page"
-    result = driver.execute_js(code, timeout, session_id, dialogs=dialogs, frame=frame, around=around, args=_given())
+    result = driver.execute_js(
+        code, timeout, session_id, dialogs=dialogs, frame=frame, frame_url=url, around=around, args=_given()
+    )
     changes: dict[str, Any] = {}
     for one in result.pop("around", None) or []:
         value = one.get("value")
@@ -211,15 +213,17 @@ def execute_js_rich(
     return result
 
 
-def _frame_of(driver: Driver, numbers: list[int], session_id: str | None) -> Any:
-    """The frame whose controls a script names: 0, the top one, unless they are in a frame of another origin."""
+def _frame_of(driver: Driver, numbers: list[int], session_id: str | None) -> tuple[Any, str]:
+    """(the frame whose controls a script names, where it is): 0, the top one, unless they are in one of another origin."""
     if not any(n > FRAME_NUMBERS for n in numbers):
-        return 0
+        return 0, ""
     answer = driver.page_script("page", {"phase": "find", "numbers": numbers}, session_id=session_id)
-    holders = [one["frame"] for one in answer["frames"] if one.get("value")]
+    holders = [
+        (one["frame"], str(one["value"]["url"])) for one in answer["frames"] if (one.get("value") or {}).get("found")
+    ]
     if len(holders) > 1:
         raise ToolError(say("page_frames_mixed"))
-    return holders[0] if holders else 0
+    return holders[0] if holders else (0, "")
 
 
 @cache

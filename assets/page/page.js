@@ -73,7 +73,7 @@ const readByParent = () => {
 };
 const PATH = pathOf(window);
 
-if (args.phase === 'find') return args.numbers.filter(n => ga.element(n));
+if (args.phase === 'find') return {found: args.numbers.filter(n => ga.element(n)).length, url: location.href};
 if (readByParent()) return null;
 if (ga.state.base === null) {
   if (args.phase !== 'scan') return null;
@@ -377,7 +377,7 @@ const preformatted = e => {
   pre++; inline++;
   children(e);
   inline--; pre--;
-  line = line.replace(/[ \t]+$/gm, '').replace(/^\n+|\n+$/g, '');
+  line = line.split('\n').map(s => s.trimEnd()).join('\n').replace(/^\n+/, '').trimEnd(); // a pattern would try each blank anew
   if (line) line = `<pre>${line}</pre>`;
 };
 

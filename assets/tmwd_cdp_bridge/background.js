@@ -20,6 +20,8 @@ function say(state, why = "", more = {}) {
   status = { ...status, state, why, server: null, since: null, ...more };
 }
 
+chrome.storage.local.setAccessLevel({ accessLevel: "TRUSTED_CONTEXTS" }); // not for our script in pages
+
 async function connect() {
   if (socket) return;
   clearTimeout(retry);

@@ -32,6 +32,19 @@ async function theTab(id) {
   return tab;
 }
 
+// What the agent was allowed, it was allowed on the site where the tab was then.
+async function still(tab, at, frame = 0) {
+  if (at === undefined) return;
+  let here = await chrome.tabs.get(tab).then((t) => t.url || t.pendingUrl || "", () => "");
+  if (frame) here = (await chrome.scripting.executeScript({ target: { tabId: tab, frameIds: [frame] }, func: () => location.href }).catch(() => []))[0]?.result ?? "";
+  if (siteOf(here) !== siteOf(at)) throw failure("moved", "the tab has gone to another site since this was asked for, and nothing was done: look again");
+}
+
+function siteOf(url) {
+  const { origin, protocol } = URL.canParse(url) ? new URL(url) : { origin: "", protocol: "" };
+  return origin === "null" ? protocol : origin;
+}
+
 async function create({ url, active = true, timeout, dialogs }) {
   const windows = await chrome.windows.getAll({ windowTypes: ["normal"] });
   const open = windows.some((window) => !window.incognito);
@@ -41,8 +54,9 @@ async function create({ url, active = true, timeout, dialogs }) {
   return jump({ tab: tab.id, url, timeout, dialogs });
 }
 
-async function close({ tab, dialogs }) {
+async function close({ tab, dialogs, at }) {
   await theTab(tab);
+  await still(tab, at);
   return call(tab, { dialogs, timeout: 5_000 }, async (record) => {
     const closed = new Promise((resolve) => {
       record.onClosed = resolve;
@@ -65,11 +79,12 @@ async function activate({ tab }) {
 }
 
 // Run code of the agent in the page; `around`: a page script before and after it, in the same call.
-async function js({ tab, code, timeout, dialogs, frame = 0, around, args }) {
+async function js({ tab, code, timeout, dialogs, frame = 0, frame_url, around, args, at }) {
   await theTab(tab);
   return call(tab, { dialogs, timeout }, async (record) => {
     const look = (phase) => inPages(tab, around, { ...args, phase }, true);
     const blind = around && (await look("begin")).find((one) => one.frame === 0 && one.error);
+    await still(tab, frame ? frame_url || undefined : at, frame);
     const result = record.debugged ? await evaluate(tab, frame, code, record, !around || blind) : await inFrame(tab, frame, code);
     await settle(record);
     if (blind) {
@@ -84,9 +99,9 @@ async function js({ tab, code, timeout, dialogs, frame = 0, around, args }) {
 }
 
 // Run a page script: only looks, so no debugger and no bar in the browser unless it is there already.
-async function page({ tab, file, args, timeout, dialogs, all_frames = true }) {
+async function page({ tab, file, args, timeout, dialogs, all_frames = true, at }) {
   const { title } = await theTab(tab);
-  return call(tab, { dialogs, timeout, look: true }, async () => ({ title, frames: await inPages(tab, file, args ?? {}, all_frames) }));
+  return call(tab, { dialogs, timeout, look: true }, async () => (await still(tab, at), { title, frames: await inPages(tab, file, args ?? {}, all_frames) }));
 }
 
 async function jump({ tab, url, timeout, dialogs }) {
@@ -109,17 +124,19 @@ async function jump({ tab, url, timeout, dialogs }) {
   });
 }
 
-async function rawCdp({ tab, method, params, timeout, dialogs }) {
+async function rawCdp({ tab, method, params, timeout, dialogs, at }) {
   await theTab(tab);
   return call(tab, { dialogs, timeout, must: true }, async (record) => {
+    await still(tab, at);
     const value = await cdp(tab, method, params ?? {}, record);
     await settle(record);
     return { value, type: "object" };
   });
 }
 
-async function cookies({ tab, urls, timeout }) {
+async function cookies({ tab, urls, timeout, at }) {
   const { url } = await theTab(tab);
+  await still(tab, at);
   return call(tab, { timeout, must: true }, async () => ({ value: (await cdp(tab, "Network.getCookies", { urls: urls ?? [url] })).cookies, type: "array" }));
 }
 
@@ -141,8 +158,9 @@ async function inFront({ id, active, windowId }, work) {
 // `clip` is in px of the page. What the browser draws for one of these depends on the screen and on the zoom: so it is
 // measured, and drawn again if it is too large. While a window changes its size (the debugger's bar comes) an image may be
 // put together of old pieces: two have to be alike, unless the page never is.
-async function screenshot({ tab, full = false, format = "png", quality, clip, timeout }) {
+async function screenshot({ tab, full = false, format = "png", quality, clip, timeout, at }) {
   const shown = await theTab(tab);
+  await still(tab, at);
   return call(tab, { timeout, must: true }, (record) => inFront(shown, async () => {
     const { cssVisualViewport: view, cssContentSize: page } = await cdp(tab, "Page.getLayoutMetrics");
     const seen = { x: view.pageX, y: view.pageY, width: view.clientWidth, height: view.clientHeight }, zoom = view.zoom || 1;

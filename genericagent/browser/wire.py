@@ -128,7 +128,7 @@ def command_of(code: str | dict[str, Any]) -> dict[str, Any] | None:
             return None
         try:
             code = json.loads(code)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return code if isinstance(code, dict) and isinstance(code.get("cmd"), str) else None
 

@@ -6,11 +6,12 @@ policy.py has the rules and commands.py reads scripts; here is what they are tol
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +22,7 @@ from ..prompts import say
 from .confine import Confinement
 from .policy import Action, Grants, Mode, Origin, Rules, decide, ruled_out, settle, strictest
 from .term import one_line, visible
-from .web import LOOPBACK, UNKNOWN, Tab, View, place, web_actions
+from .web import LOOPBACK, UNKNOWN, Tab, View, key_of, place, request_actions
 from .zones import ARCHIVE, Zones
 
 if TYPE_CHECKING:  # imported when they are needed: a task without a script needs neither
@@ -33,7 +34,7 @@ SCRIPT_AT_MOST = 256 << 10  # bytes of a script file that is looked into
 NAMED_FILES = 50  # words of a script that are looked up as files
 TERMINAL: tuple[Origin, ...] = ("chat", "script")  # started by a person at this terminal
 _HOST = re.compile(
-    r"(?<![\w@.-])(?P<scheme>[a-z]+://)?(?P<host>(?:[\w-]+\.)+[a-z]{2,24}|localhost|\d{1,3}(?:\.\d{1,3}){3})(?P<port>:\d{1,5})?(?![\w-])",
+    r"(?<![\w@.-])(?P<scheme>[a-z]+://)?(?P<host>(?:[\w-]+\.)+[a-z]{2,24}|localhost|\d{1,3}(?:\.\d{1,3}){3})(?P<port>:\d{1,5})?(?![\w-]|[\w.-]*@)",
     re.I,
 )
 # Top-level domains that are more often the end of a file's name; such a host is only named with its scheme.
@@ -46,6 +47,8 @@ _WRITES = ("file_write", "file_patch")
 # What the system's administrator put there, or the kernel makes up.
 SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", "/opt/", "/System/", "/Library/")
 WEB = ("web_scan", "web_execute_js")
+LOOKS = ("page", "screenshot", "activate")  # requests to the browser that only look
+_URL = re.compile(r"\bhttps?://[^\s<>\"'`，。；、）),;!]+", re.I)
 
 
 def zones_of(workspace: Path) -> Zones:
@@ -123,7 +126,7 @@ class Guard:
     hosts: set[str] = field(default_factory=set)  # named by the user, or visited before any taint
     grants: Grants = field(default_factory=Grants)
     fetched: list[tuple[float, float]] = field(default_factory=list)  # when calls ran that may have downloaded
-    theirs: set[str] | None = None  # ids of the user's tabs that the task has not worked in; None before the first look
+    ours: set[str] = field(default_factory=set)  # keys of the tabs of the user's that the conversation works in
     containment: Containment = field(default_factory=Containment)
     zones: Zones = field(default_factory=lambda: zones_of(paths.temp()))  # of the task
 
@@ -141,6 +144,7 @@ class Guard:
 
     def user_said(self, text: str) -> None:
         """Hosts that the user names may be sent to."""
+        self.hosts.update(where for where in map(place, _URL.findall(text)) if where != UNKNOWN)
         for match in _HOST.finditer(text):
             ending = match["host"].rpartition(".")[2].lower()
             if match["scheme"] or match["host"].lower().startswith("www.") or ending not in FILE_ENDINGS:
@@ -158,6 +162,11 @@ class Guard:
     def rule(self, tool: str, args: Mapping[str, Any], cwd: Path) -> Ruling:
         """The verdict on a call: allow, ask or deny."""
         actions, findings = self.actions(tool, args, cwd)
+        return self._ruled(tool, args, cwd, actions, findings)
+
+    def _ruled(
+        self, tool: str, args: Mapping[str, Any], cwd: Path, actions: Sequence[Action], findings: Findings | None = None
+    ) -> Ruling:
         decisions = [settle(decide(action, self.rules, self.mode), self.origin) for action in actions]
         worst = strictest(decisions)
         written = tuple(t for a in actions if a.risk in ("write", "control") and tool != "code_run" for t in a.targets)
@@ -167,9 +176,8 @@ class Guard:
         )
         if worst.verdict == "allow":
             return ruling
-        found = {
-            "findings": repr(findings or hosts)
-        }  # what a script file that it names would do now; where a tab is now
+        # what a script file that it names would do now; where a tab is now
+        found = {"findings": repr(findings or [action.targets for action in actions])}
         key = self.grants.key(tool, {**args, **found}, str(cwd))
         guarded = any(action.guarded for action in actions)
         if worst.verdict == "ask" and self.grants.covers(key, bool(self.tainted), guarded):
@@ -191,16 +199,44 @@ class Guard:
         if tool == "code_run":
             findings = self._analysis(args, cwd)
             return self._script(tool, str(args.get("script") or ""), findings), findings
-        if tool not in WEB:
-            return [Action(tool, "read")], None
-        saved = [self._write(tool, str(args["save_to_file"]), cwd)] if args.get("save_to_file") else []
-        return [*web_actions(tool, args, self._view(args.get("_tabs") or (), cwd)), *saved], None
+        if tool == "web_execute_js" and args.get("save_to_file"):
+            return [Action(tool, "read"), self._write(tool, str(args["save_to_file"]), cwd)], None
+        return [Action(tool, "read")], None  # what a web tool asks of the browser is judged request by request
 
-    def _view(self, tabs: Collection[Tab], cwd: Path) -> View:
-        if self.theirs is None:
-            self.theirs = {str(tab["id"]) for tab in tabs}
-        by_id = {str(tab["id"]): tab for tab in tabs}
-        return View(self.hosts, bool(self.tainted), self.theirs, self.zones, lambda path: real(path, cwd), by_id.get)
+    def rule_request(
+        self,
+        tool: str,
+        request: Mapping[str, Any],
+        tab: Tab | None,
+        tabs: Sequence[Tab],
+        made: Collection[str],
+        cwd: Path,
+    ) -> Ruling:
+        """The verdict on one request to the browser; `made`: the keys of the tabs that the agent has made."""
+        view = View(
+            self.hosts, bool(self.tainted), self.ours | set(made), self.zones, lambda path: real(path, cwd), tabs
+        )
+        shown = {
+            key: value for key, value in request.items() if key not in ("do", "args", "around", "file", "frame_url")
+        }
+        args = {
+            "script": shown.pop("code", "") or (json.dumps(shown, ensure_ascii=False) if shown else ""),
+            "do": request["do"],
+            **shown,
+        }
+        ruling = self._ruled(tool, args, cwd, request_actions(tool, request, tab, view))
+        if request["do"] in LOOKS:  # an answer to that is no leave to act there
+            ruling = replace(ruling, hosts=())
+        return ruling
+
+    def allowed(self, request: Mapping[str, Any], tab: Tab | None, made: Collection[str]) -> None:
+        """Remember where the task works. What it chose before it had read anything of somebody else's is known from then on."""
+        chosen = [str(request["url"])] if request.get("url") else []
+        if tab is not None and key_of(tab) not in self.ours | set(made):
+            chosen += [] if request["do"] == "jump" else [str(tab["url"])]
+            self.ours.add(key_of(tab))
+        if not self.tainted:
+            self.hosts.update(where for where in map(place, chosen) if "." in where or ":" in where)
 
     def _write(self, tool: str, path: str, cwd: Path) -> Action:
         target = real(path, cwd)
@@ -310,14 +346,6 @@ class Guard:
         self.fetched.append((since, self.clock()))
         if not self.tainted:  # what was sent to was asked about, and is not known by that
             self.hosts.update(host.lower() for host in findings.hosts if host not in findings.sends)
-
-    def worked_in(self, tab: str, ruling: Ruling, urls: Iterable[str]) -> None:
-        """A call has worked in that tab; `urls` are where it is and where that led. They count as visited unless somebody
-        else's text may have sent the task there."""
-        if self.theirs:
-            self.theirs.discard(tab)
-        if not self.tainted:
-            self.hosts.update(where for where in (*ruling.hosts, *map(place, urls)) if "." in where or ":" in where)
 
     def source_of(self, path: Path) -> str:
         """Where a file's text comes from when it is not the user's workspace: "" for what is trusted."""

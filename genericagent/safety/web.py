@@ -1,187 +1,243 @@
-"""What a call of the web tools would do, as the policy understands it. Pure.
+"""What a request to the user's browser would do, as the policy understands it. Pure.
 
-To act in a page, and every script may, counts as sending to its host; so does to open an address. A host is known when
-the user named it, or when the task was there before it had read anything of somebody else's. What only looks (a scan, a
-picture) is free, but for tabs that the user had open and the task has nothing to do with: once text from outside is
-read, those are asked about too.
+To act in a page, and every script may, counts as sending to its place; so does to open an address. A place is known when the
+user named it, or when the task chose it before anything of somebody else's was read. What only looks (a scan, a picture)
+is free, but for tabs that are the user's and not the task's: once text from outside was read, those are asked about too.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from .policy import Action
 from .zones import Zones
 
-Tab = Mapping[str, Any]  # {"id", "url", …} as the driver lists it
+Tab = Mapping[str, Any]  # {"id", "url", "browser", …} as the driver lists it
 
 UNKNOWN = "unknown-host"
 LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1")
-# What a page would be asked for with a hand on the mouse, or with eyes: as good as a script in it.
-IN_PAGE = re.compile(
-    r"(?:Input|DOM|DOMSnapshot|DOMDebugger|Accessibility|CSS|Overlay|Emulation|Runtime|Performance|LayerTree)\.\w+"
-    r"|Page\.(?:captureScreenshot|printToPDF|getLayoutMetrics|getFrameTree|bringToFront|reload|enable|stopLoading)"
+# Commands of the DevTools protocol that do what a hand on the mouse, eyes, or a script in the page could: with nothing
+# else among their parameters than these.
+IN_PAGE: dict[str, str] = {
+    "Input.dispatchMouseEvent": "type x y modifiers button buttons clickCount deltaX deltaY pointerType",
+    "Input.dispatchKeyEvent": "type modifiers text unmodifiedText key code keyIdentifier windowsVirtualKeyCode nativeVirtualKeyCode autoRepeat isKeypad",
+    "Input.insertText": "text",
+    "Input.dispatchTouchEvent": "type touchPoints modifiers",
+    "DOM.getDocument": "depth pierce", "DOM.querySelector": "nodeId selector", "DOM.querySelectorAll": "nodeId selector",
+    "DOM.getBoxModel": "nodeId backendNodeId", "DOM.getOuterHTML": "nodeId backendNodeId",
+    "DOM.scrollIntoViewIfNeeded": "nodeId backendNodeId", "DOM.focus": "nodeId backendNodeId",
+    "DOM.setFileInputFiles": "nodeId backendNodeId files",
+    "Accessibility.getFullAXTree": "depth", "Accessibility.queryAXTree": "nodeId backendNodeId accessibleName role",
+    "Runtime.evaluate": "expression awaitPromise returnByValue userGesture timeout",
+    "Page.captureScreenshot": "format quality clip captureBeyondViewport", "Page.printToPDF": "landscape printBackground scale pageRanges",
+    "Page.getLayoutMetrics": "", "Page.reload": "ignoreCache", "Page.bringToFront": "",
+    "Emulation.setDeviceMetricsOverride": "width height deviceScaleFactor mobile", "Emulation.clearDeviceMetricsOverride": "",
+}  # fmt: skip
+# Hosts below which everybody may have one: to know such a one says nothing of the others.
+SHARED = frozenset(
+    [
+        "github.io",
+        "gitlab.io",
+        "pages.dev",
+        "workers.dev",
+        "vercel.app",
+        "netlify.app",
+        "web.app",
+        "firebaseapp.com",
+        "herokuapp.com",
+        "appspot.com",
+        "blogspot.com",
+        "wordpress.com",
+        "amazonaws.com",
+        "s3.amazonaws.com",
+        "cloudfront.net",
+        "azurewebsites.net",
+        "windows.net",
+        "onrender.com",
+        "fly.dev",
+        "googleusercontent.com",
+    ]  # noqa: SIM905
 )
-_NAMED = re.compile(
-    r"(?:https?:|wss?:)?//([\w.-]+\.[a-z]{2,24}|localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-f:]+\])(:\d+)?(?![\w.-])", re.I
-)
+_HTTP = re.compile(r"(?:https?|wss?|ftp):[\\/]*([^\\/?#]*)", re.I)
+_NAMED = re.compile(r"(?:\b(?:https?|wss?|ftp):[\\/]{2,}|(?<=[\"'`(=])[\\/]{2})([\w\[][^\s\"'`\\/?#)<>]*)", re.I)
 _SENDS = re.compile(r"\bmethod\b|sendBeacon|WebSocket|\.submit\(|\.send\(|WebTransport|RTCPeerConnection", re.I)
-_TEMPLATE = "{{"
-_UNSEEN: Tab = {"id": "", "url": "?"}  # nobody can say yet where it is
+_NAMESPACES = ("www.w3.org", "schema.org")  # named in scripts, never asked by them
 
 
 def place(url: str) -> str:
-    """What a send goes to: the host of a URL, on loopback with its port; the scheme where there is no host."""
+    """What a send goes to: the host of a URL as a browser reads it, on loopback with its port; else its scheme.
+
+    https://url.spec.whatwg.org/#host-parsing, as far as hosts go: backslashes, userinfo, numbers as addresses, IDNA.
+    """
+    url = re.sub(r"[\t\r\n]", "", url.strip("".join(map(chr, range(33)))))
+    match = _HTTP.match(url)
+    if not match:
+        return (
+            url.partition(":")[0].lower() if re.match(r"[a-z][\w+.-]*:", url, re.I) else "about" if not url else UNKNOWN
+        )
+    host, port = _split(match[1].rpartition("@")[2])
+    host = _host(unquote(host))
+    if LOOPBACK.fullmatch(host):
+        return f"{host}:{port or (443 if url.lower().startswith(('https', 'wss')) else 80)}"
+    return host or UNKNOWN
+
+
+def _split(authority: str) -> tuple[str, str]:
+    if authority.startswith("["):
+        host, _, port = authority[1:].partition("]")
+        return host if ":" in host else "", port.lstrip(":")
+    host, _, port = authority.partition(":")
+    return host, port
+
+
+def _host(text: str) -> str:
+    """Lower case, ASCII, addresses in their usual form; "" for what is no host."""
     try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").rstrip("."), parts.port
-    except ValueError:
-        return UNKNOWN
-    if not host:
-        return parts.scheme or "about"
-    return f"{host}:{port or 80}" if LOOPBACK.fullmatch(host) else host
+        if ":" in text:
+            return str(ipaddress.IPv6Address(text))
+        name = text if text.isascii() else text.encode("idna").decode()
+        name = name.lower().rstrip(".")
+        parts = name.split(".")
+        if re.fullmatch(r"0x[\da-f]*|\d+", parts[-1]):
+            return _address(parts)
+    except (ValueError, UnicodeError):
+        return ""
+    return name if re.fullmatch(r"[\w.-]+", name) else ""
+
+
+def _address(parts: list[str]) -> str:
+    """An IPv4 address in one to four decimal, octal or hexadecimal numbers. Raises ValueError."""
+    *first, last = (
+        int(p, 16) if p.startswith("0x") and p[2:] else int(p, 8) if p.startswith("0") and p != "0x" else int(p or "x")
+        for p in parts
+    )
+    if len(first) > 3 or any(n > 255 for n in first) or last >= 256 ** (4 - len(first)):
+        raise ValueError(parts)
+    return str(ipaddress.IPv4Address(sum(n << 8 * (3 - i) for i, n in enumerate(first)) + last))
 
 
 def knows(hosts: Collection[str], where: str) -> bool:
     """Whether a place is among the known hosts or below one of them: `shop.example.org` where `www.example.org` is known."""
     bare = {host.removeprefix("www.") for host in hosts}
-    return where == "about" or where in hosts or any(where == host or where.endswith(f".{host}") for host in bare)
+    return (
+        where == "about"
+        or where in hosts
+        or any(where == host or (where.endswith(f".{host}") and not _is_shared(host)) for host in bare)
+    )
+
+
+def _is_shared(host: str) -> bool:
+    return (
+        host in SHARED or "." not in host or bool(re.fullmatch(r"(?:co|com|org|net|ac|gov|edu|ne|or)\.[a-z]{2}", host))
+    )
 
 
 @dataclass(frozen=True)
 class View:
-    """What the guard knows when a call is judged. `theirs`: ids of tabs that are the user's alone; `real`: the real path."""
+    """What the guard knows when a request is judged. `ours`: keys of the tabs that the task works in."""
 
     hosts: Collection[str]
     tainted: bool
-    theirs: Collection[str]
+    ours: Collection[str]
     zones: Zones
     real: Callable[[str], str]
-    tab_of: Callable[[str], Tab | None]
+    tabs: Sequence[Tab]
 
 
-def web_actions(tool: str, args: Mapping[str, Any], view: View) -> list[Action]:
-    """The actions of a call of web_scan or web_execute_js. A send goes to a place (`place`).
-
-    Beside the model's arguments `args` has "_tab", the tab it would work in (None: a new one, blank), and "_command",
-    the command that `script` is (None: JavaScript).
-    """
-    tab, command = args.get("_tab"), args.get("_command")
-    if tool == "web_scan":
-        return [Action(tool, "read"), *([] if args.get("tabs_only") else _look(tool, tab, view))]
-    found = (
-        _script(tool, str(args.get("script") or ""), tab, view)
-        if command is None
-        else _command(tool, command, tab, view)
-    )
-    return list(dict.fromkeys(found))
+def key_of(tab: Tab) -> str:
+    """What a tab is called whichever browsers are connected."""
+    return f"{tab.get('browser', '')}:{str(tab['id']).rpartition(':')[2]}"
 
 
-def _command(tool: str, command: Mapping[str, Any], current: Tab | None, view: View) -> Iterator[Action]:
-    name, tab = command["cmd"], current
-    if command.get("tab") is not None:
-        tab = view.tab_of(str(command["tab"])) or _UNSEEN
-    if name == "batch":
-        steps = command.get("steps")
-        for step in steps if isinstance(steps, list) else ():
-            if isinstance(step, Mapping) and isinstance(step.get("cmd"), str):
-                yield from _command(tool, step, tab, view)
-                tab = _UNSEEN if _moves(step) else tab  # where later steps are is not known before
-    elif name == "js":
-        yield from _script(tool, str(command.get("code") or ""), tab, view)
-    elif name == "jump":
-        yield from _open(tool, str(command.get("url") or ""), view)
-    elif name == "tabs":
-        yield from _tabs(tool, command, tab, view)
-    elif name == "screenshot":
-        yield from _look(tool, tab, view)
-    elif name == "cookies":
-        urls = command.get("urls")
-        for url in urls if isinstance(urls, list) else [tab["url"] if tab else ""]:
+def request_actions(tool: str, request: Mapping[str, Any], tab: Tab | None, view: View) -> list[Action]:
+    """The actions of one request of the driver (TMWebDriver) in `tab`, None where a new tab is made."""
+    return list(dict.fromkeys(_actions(tool, request, tab, view)))
+
+
+def _actions(tool: str, request: Mapping[str, Any], tab: Tab | None, view: View) -> Iterator[Action]:
+    do = request["do"]
+    if do in ("jump", "create"):
+        if request.get("url"):
+            yield from _open(tool, str(request["url"]), view)
+        if tab is not None and key_of(tab) not in view.ours:  # it takes the user's page away
+            yield from _act(tool, tab, view)
+    elif do == "js":
+        yield from _script(
+            tool, str(request["code"]), tab, view, str(request.get("frame_url") or "") if request.get("frame") else None
+        )
+    elif do == "cdp":
+        yield from _protocol(tool, request, tab, view)
+    elif do == "cookies":
+        urls = request.get("urls")
+        for url in urls if isinstance(urls, list) and urls else [tab["url"] if tab else ""]:
             yield Action(tool, "control", (f"cookies {place(str(url))}",))
-    elif name == "cdp":
-        yield from _protocol(tool, command, tab, view)
-    else:
-        yield Action(tool, "control", (str(name),))
-
-
-def _moves(step: Mapping[str, Any]) -> bool:
-    return step["cmd"] == "jump" or (step["cmd"] == "tabs" and step.get("action") in ("create", "switch", "close"))
-
-
-def _tabs(tool: str, command: Mapping[str, Any], tab: Tab | None, view: View) -> Iterator[Action]:
-    if command.get("action") == "close":
+    elif do == "close" and tab is not None and key_of(tab) not in view.ours:
         yield from _act(tool, tab, view)
-    elif command.get("url"):
-        yield from _open(tool, str(command["url"]), view)
+    else:
+        yield from _look(tool, tab, view)
 
 
-def _protocol(tool: str, command: Mapping[str, Any], tab: Tab | None, view: View) -> Iterator[Action]:
-    method = str(command.get("method") or "")
-    given = command.get("params")
+def _protocol(tool: str, request: Mapping[str, Any], tab: Tab | None, view: View) -> Iterator[Action]:
+    method, given = str(request.get("method")), request.get("params")
     params: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    files = params.get("files")
-    if method == "Page.navigate":
-        yield from _open(tool, str(params.get("url") or ""), view)
-    elif not IN_PAGE.fullmatch(method):
+    if method == "Page.navigate" and set(params) <= {"url"}:
+        yield from _actions(tool, {"do": "jump", "url": str(params.get("url"))}, tab, view)
+    elif method not in IN_PAGE or set(params) - set(IN_PAGE[method].split()) or (given and not params):
         yield Action(tool, "control", (f"cdp {method}",))
     else:
-        yield from _script(
-            tool,
-            " ".join(str(params.get(key) or "") for key in ("expression", "functionDeclaration", "source")),
-            tab,
-            view,
-        )
-    for file in files if isinstance(files, list) else ():
-        yield from _file(tool, str(file), view)
+        yield from _script(tool, json.dumps(params, ensure_ascii=False) if params else "", tab, view)
+        files = params.get("files", [])
+        for file in files if isinstance(files, list) else [files]:
+            yield from _file(tool, str(file), view)
 
 
-def _act(tool: str, tab: Tab | None, view: View) -> Iterator[Action]:
-    """Do something in the page that the tab shows."""
-    where = UNKNOWN if tab is _UNSEEN else place(str(tab["url"])) if tab else "about"
+def _act(tool: str, tab: Tab | None, view: View, frame: str | None = None) -> Iterator[Action]:
+    """Do something in the page that the tab shows, or in a frame of another site in it (its URL)."""
+    where = place(str(tab["url"])) if tab else "about"
+    if frame is not None:
+        where = place(frame) if frame else UNKNOWN
     yield Action(tool, "send", (where,), known=not view.tainted or knows(view.hosts, where))
 
 
 def _look(tool: str, tab: Tab | None, view: View) -> Iterator[Action]:
-    if view.tainted and tab and tab["id"] in view.theirs:
-        yield from _act(tool, tab, view)
+    """Free, but for the user's own tabs, and for a site that the user has open in one."""
+    yield Action(tool, "read")
+    if view.tainted and tab is not None:
+        theirs = {place(str(other["url"])) for other in view.tabs if key_of(other) not in view.ours}
+        if key_of(tab) not in view.ours or place(str(tab["url"])) in theirs - {"about"}:
+            yield from _act(tool, tab, view)
 
 
 def _open(tool: str, url: str, view: View) -> Iterator[Action]:
-    if "://" not in url and not re.match(r"[a-z]+:", url, re.I):
-        url = f"https://{url}"
-    if url.lower().startswith("file:"):
-        yield from _file(tool, unquote(urlsplit(url).path), view, bool(urlsplit(url).netloc))
-        return
-    where = UNKNOWN if _TEMPLATE in url else place(url)
+    where = place(url)
+    if where == "file":
+        yield from _file(
+            tool, "/" + unquote(re.sub(r"^file:|[?#].*", "", url.strip(), flags=re.I | re.S)).lstrip("\\/"), view
+        )
     yield Action(tool, "send", (where,), known=not view.tainted or knows(view.hosts, where))
 
 
-def _script(tool: str, code: str, tab: Tab | None, view: View) -> Iterator[Action]:
+def _script(tool: str, code: str, tab: Tab | None, view: View, frame: str | None = None) -> Iterator[Action]:
     """Act in the tab; and send to what the code names beside it, as far as that can be seen."""
-    yield from _act(tool, tab, view)
+    yield from _act(tool, tab, view, frame)
     here = place(str(tab["url"])) if tab else ""
-    if not (view.tainted or _SENDS.search(code)):
-        return
-    for match in _NAMED.finditer(code):
-        where = place(f"http://{match[1]}{match[2] or ''}")
-        if where != here and not knows(view.hosts, where):
-            yield Action(tool, "send", (where,))
+    if view.tainted or _SENDS.search(code):
+        for match in _NAMED.finditer(code):
+            where = place(f"http://{match[1]}")
+            if where not in (here, *_NAMESPACES) and not knows(view.hosts, where):
+                yield Action(tool, "send", (where,))
 
 
-def _file(tool: str, path: str, view: View, elsewhere: bool = False) -> Iterator[Action]:
+def _file(tool: str, path: str, view: View) -> Iterator[Action]:
     """Show a local file to the browser, or hand it to a page: free for the workspace's own."""
     target = view.real(path)
     yield Action(tool, "read", (target,))
-    if (
-        elsewhere
-        or _TEMPLATE in path
-        or view.zones.hidden(Path(target))
-        or view.zones.of(Path(target)) not in ("workspace", "temp")
-    ):
-        yield Action(tool, "control", (path if elsewhere else target,))
+    if view.zones.hidden(Path(target)) or view.zones.of(Path(target)) not in ("workspace", "temp"):
+        yield Action(tool, "control", (target,))

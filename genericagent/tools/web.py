@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -41,7 +42,7 @@ class Told:
     shown: str = ""
     events: str = ""
     images: list[tuple[bytes, Mapping[str, Any]]] = field(default_factory=list)
-    urls: list[str] = field(default_factory=list)  # where the tab is now, and where the call led
+    source: str = "about:blank"  # where the tab is now
 
     def said(self, limit: int) -> str:
         """What the page says in `limit` characters, the longer part cut first, with an honest count."""
@@ -78,7 +79,7 @@ def run(driver: Any, page: Page, script: str, tab: str | None, monitor: bool) ->
         if isinstance(step, dict) and step.get("cmd") == "js" and "el(" in str(step.get("code")):
             step["code"] = page.el_source() + str(step["code"])
     timeout = JUMP_TIMEOUT if "url" in command else JS_TIMEOUT
-    return told(driver.execute_js(command, timeout, tab), tab, str(command.get("url") or ""))
+    return told(driver.execute_js(command, timeout, tab), tab, str(command.get("url") or ""), command["cmd"] == "batch")
 
 
 def seconds(value: Any) -> float:
@@ -87,24 +88,23 @@ def seconds(value: Any) -> float:
     return float(value)
 
 
-def told(result: Mapping[str, Any], tab: str | None = None, asked: str = "") -> Told:
+def told(result: Mapping[str, Any], tab: str | None = None, asked: str = "", batch: bool = False) -> Told:
     """A result of the driver, sorted by who says it. `tab` and `asked` (an address) were the call's wish: said only when it
     is another."""
     rest = dict(result)
     out = Told({"status": "error" if "error" in rest else "success"})
-    out.urls = [str(rest[key]) for key in ("url", "navigated") if rest.get(key)]
-    out.urls += [str(one["url"]) for one in rest.get("new_tabs", ()) if one.get("url")]
-    out.images = list(_taken_images(rest))
+    out.source = str(rest.get("url") or out.source)
+    out.images = list(_taken_images(rest, batch))
     arrived = _bare(str(rest.get("url") or ""))
     if "type" in rest or rest.get("navigated") or arrived in (_bare(asked), _bare(f"https://{asked}")):
         rest.pop("url", None)
     if rest.get("via") == "debugger" or "type" not in rest:  # the usual way
-        del rest["via"]
+        rest.pop("via", None)
     if rest.get("tab") == tab:
         rest.pop("tab", None)
     out.facts |= {key: rest[key] for key in _FACTS if rest.get(key)}
     kind = rest.get("type")
-    if kind in ("number", "boolean", "null", "undefined"):
+    if kind == "undefined" or _is_plain(rest.get("value"), kind):
         out.facts["value"] = rest.get("value") if kind != "undefined" else "undefined"
     elif "value" in rest:
         out.value = rest["value"]
@@ -119,14 +119,24 @@ def _bare(url: str) -> str:
     return url.strip().rstrip("/")
 
 
-def _taken_images(result: dict[str, Any]) -> Iterator[tuple[bytes, Mapping[str, Any]]]:
+def _is_plain(value: Any, kind: Any) -> bool:
+    """Whether a page can say nothing with it: a number, true, false, null."""
+    number = (
+        isinstance(value, str)
+        and kind in ("number", "bigint")
+        and re.fullmatch(r"NaN|-?(?:Infinity|\d{1,40}n?)", value)
+    )
+    return bool(number) or value is None or isinstance(value, bool | int | float)
+
+
+def _taken_images(result: dict[str, Any], batch: bool) -> Iterator[tuple[bytes, Mapping[str, Any]]]:
     """Pictures out of a result, and out of the steps of a batch: they become image blocks."""
     image = result.pop("image", None)
     if isinstance(image, dict):
         yield base64.b64decode(str(image.pop("data", ""))), image
-    for step in result["value"] if isinstance(result.get("value"), list) else ():
+    for step in result["value"] if batch and isinstance(result.get("value"), list) else ():
         if isinstance(step, dict):
-            yield from _taken_images(step)
+            yield from _taken_images(step, False)
 
 
 def _change(key: str, lines: Any) -> str:

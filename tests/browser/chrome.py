@@ -176,7 +176,7 @@ class Tab:
 
     def execute_js(
         self, code: str, timeout: float = 10, session_id: str | None = None, *, dialogs: Any = None, frame: Any = 0,
-        around: str | None = None, args: dict[str, Any] | None = None,
+        frame_url: str = "", around: str | None = None, args: dict[str, Any] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """As TMWebDriver.execute_js: `around` is a page script to run with phase "begin" before and "end" after it."""
         if around:
