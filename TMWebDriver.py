@@ -120,7 +120,7 @@ class TMWebDriver:
         wanted = session_id or self.session
         if wanted is None:
             return max(tabs, key=lambda tab: (tab["active"], tab["used"]), default=None), tabs
-        found = [tab for tab in tabs if wanted in (tab["id"], tab["id"].rpartition(":")[2])]
+        found = [tab for tab in tabs if wanted in _names(tab)]
         if len(found) == 1:
             return found[0], tabs
         if wanted == self.session:
@@ -356,6 +356,13 @@ class TMWebDriver:
                 why = f"step {number} failed, {len(steps) - number - 1} were not done: {results[-1]['error']}"
                 return {"value": results, "type": "array", "error": why, "kind": "batch"}
         return {"value": results, "type": "array"}
+
+
+def _names(tab: dict[str, Any]) -> set[str]:
+    """The ids by which a tab may be called: also those that it had before the browser put it to sleep."""
+    browser, _, number = tab["id"].rpartition(":")
+    numbers = {number, *map(str, tab["was"])}
+    return numbers | {f"{browser}:{number}" for number in numbers}
 
 
 def _listed(tabs: list[dict[str, Any]]) -> str:

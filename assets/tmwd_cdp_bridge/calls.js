@@ -2,7 +2,7 @@
 
 import { evaluate, inFrame, inPages } from "./run.js";
 import { arrived, call, cdp, failure, settle, sleep } from "./debug.js";
-import { currentId, sharedTabs, tick } from "./sharing.js";
+import { currentId, formerIds, sharedTabs, tick } from "./sharing.js";
 
 const CALLS = { tabs, create, close, activate, js, page, jump, cdp: rawCdp, cookies, screenshot };
 
@@ -17,8 +17,8 @@ export function about(tab) {
 }
 
 async function tabs() {
-  const [all, isShared, last] = await Promise.all([chrome.tabs.query({}), sharedTabs(), chrome.windows.getLastFocused().catch(() => null)]);
-  return { tabs: all.filter(isShared).map((tab) => ({ ...about(tab), focused: tab.active && tab.windowId === last?.id })) };
+  const [all, isShared, last, was] = await Promise.all([chrome.tabs.query({}), sharedTabs(), chrome.windows.getLastFocused().catch(() => null), formerIds()]);
+  return { tabs: all.filter(isShared).map((tab) => ({ ...about(tab), was: was[tab.id] ?? [], focused: tab.active && tab.windowId === last?.id })) };
 }
 
 async function theTab(id) {

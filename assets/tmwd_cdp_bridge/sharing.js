@@ -44,6 +44,14 @@ export async function currentId(tabId) {
   return tabId;
 }
 
+// {id now: [ids before]} of tabs that the browser has put to sleep meanwhile
+export async function formerIds() {
+  const { replaced } = await chrome.storage.session.get({ replaced: {} });
+  const former = {};
+  for (const old of Object.keys(replaced)) (former[await currentId(old)] ??= []).push(Number(old));
+  return former;
+}
+
 // A filter for tabs: pages that the agent can work in and that are shared.
 export async function sharedTabs() {
   const { only_ticked, private: also } = await settings();
