@@ -440,6 +440,8 @@ class GenericAgent:
             self.session_id = new_id(time.time())
             header = self.redact.json({"cwd": str(self.workspace), "llm": self.client.name})
             self._journal = Journal.create(paths.sessions(), self.session_id, header, time.time)
+            if self.guard.tainted and record["type"] != "taint":  # before the conversation had anything to remember
+                self._journal.append(self.redact.json({"type": "taint", "source": self.guard.tainted}))
         self._journal.append(self.redact.json(record), sync=sync)
 
     def _close_journal(self) -> None:
@@ -726,7 +728,8 @@ class GenericAgent:
             prompts, command, inherited, stop=self.stop, id=os.urandom(3).hex(), timeout=timeout
         )
         for result in results:
-            self._spent_by(result.get("full", {}))
+            lost = {"cost": given["max-cost"]}  # of one that is lost nobody knows better
+            self._spent_by(result.get("full") or lost)
         return results
 
     def _spent_by(self, result: dict[str, Any]) -> None:

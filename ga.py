@@ -452,16 +452,19 @@ class GenericAgentHandler(BaseHandler):
             raise ToolError(say("subagent_none"))
         wanted = [prompts] if isinstance(prompts, str) else list(prompts)
         folder = self._path(cwd) if cwd else None
+        if folder and self.guard.zones.of(Path(real(folder, self.cwd))) not in ("workspace", "temp"):
+            raise ToolError(say("subagent_cwd", folder=folder))
         results: list[dict[str, Any]] = yield from self.parent.subagents(wanted, folder, timeout)
         self.check()
         for result in results:
             full = result.pop("full", {})
             for path, how in full.get("files_changed", {}).items():
                 self.files_changed.setdefault(path, how)
-            answer = smart_format(str(result.get("answer", "")), CODE_LIMIT // len(results))
-            if full.get("tainted"):
-                answer = self.outside(answer, say("source_subagent", name=result["name"]))
-            result["answer"] = answer
+            for key in ("answer", "error"):
+                told = smart_format(str(result.get(key) or ""), CODE_LIMIT // len(results))
+                if told and full.get("tainted", True):  # one that is lost may have read anything
+                    told = self.outside(told, say("source_subagent", name=result["name"]))
+                result[key] = told
         return results
 
     def search_sessions(self, words: str, days: float | None = None) -> Any:
@@ -629,6 +632,9 @@ class GenericAgentHandler(BaseHandler):
     def _guarded(self, path: Path, write: Callable[..., dict[str, Any]], whole: bool = False) -> dict[str, Any]:
         """Run a file tool; what it writes into the memory goes through the memory's writer."""
         target = Path(real(path, self.cwd))
+        linked = target.is_file() and target.stat().st_nlink > 1
+        if linked and any(file.is_file() and target.samefile(file) for file in paths.memory().rglob("*")):
+            raise ToolError(say("memory_linked", file=target))
         if self.guard.zones.of(target) != "memory":
             return write(within=self._within)
         from genericagent.memory import writer

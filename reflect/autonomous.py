@@ -16,6 +16,7 @@ from genericagent.store.journal import new_id
 from genericagent.store.outbox import Outbox
 
 INTERVAL = 60
+TAINTED = "temp/TODO.txt, which any task may write"
 AWAY = 30 * 60  # seconds without a message, and between two tasks of its own
 SELF = "reflect:autonomous"
 clock = time.time

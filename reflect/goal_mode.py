@@ -19,13 +19,14 @@ from genericagent.store import atomic
 INTERVAL = 5
 MAX_TURNS: int | None = None
 MAX_TIME: float | None = None
+TAINTED = ""  # what the rounds so far have read of somebody else's: the open items may come from there
 CLOSING_TURNS, CLOSING_TIME, CLOSING_TRIES = 10, 600.0, 3
 ITEMS, LETTERS = 30, 300  # of the open items that are kept, and of each
 clock = time.time
 file = Path()
 NEW: dict[str, Any] = {
     "budget_seconds": 10_800.0, "max_turns": 200, "turns_used": 0, "seconds_used": 0.0, "rounds": 0, "status": "running",
-    "begun": False, "open": [], "closing": 0, "summary": "",
+    "begun": False, "open": [], "closing": 0, "summary": "", "tainted": "",
 }  # fmt: skip
 
 
@@ -50,10 +51,11 @@ def init(args: dict[str, str]) -> None:
 
 
 def check() -> str:
-    global MAX_TURNS, MAX_TIME
+    global MAX_TURNS, MAX_TIME, TAINTED
     state = load()
     if state is None or state["status"] == "done":
         return "/exit"
+    TAINTED = state["tainted"]
     state["seconds_used"] = max(state["seconds_used"], clock() - state["start_time"])  # the clock may be set back
     state["turns_used"] += state["begun"]  # a round that was cut off
     turns, seconds = state["max_turns"] - state["turns_used"], state["budget_seconds"] - state["seconds_used"]
@@ -81,6 +83,7 @@ def on_done(result: Any) -> None:
         return
     state["turns_used"] += max(1, result["turns"])
     state["begun"] = False
+    state["tainted"] = state["tainted"] or result["tainted"]
     found = re.findall(r"^\W*OPEN:\s*(.+)$", str(result), re.M)
     if result["status"] == "done":
         state["open"] = [item.strip()[:LETTERS] for item in found][:ITEMS]

@@ -43,7 +43,8 @@ def find_script(name: str) -> Path:
     places = [
         folder / f"{name.removesuffix('.py')}.py" for folder in (paths.home() / "reflect", paths.shipped("reflect"))
     ]
-    for path in [given, *(places if given.name == name else [])]:
+    named = given.name == name and not name.endswith(".py")  # a file that happens to be here is not meant
+    for path in places if named else [given, *(places if given.name == name else [])]:
         if path.is_file():
             return path.resolve()
     shipped = ", ".join(sorted(path.stem for path in paths.shipped("reflect").glob("*.py")))
@@ -155,6 +156,8 @@ class Watcher:
         options = self.agent.options
         options.max_turns, options.max_time = settings.max_turns or self._turns, settings.max_time or self._time
         self._log(f"\n== {prompt}\n")
+        if settings.tainted:
+            self.agent.guard.outside(settings.tainted)
         end: dict[str, Any] = {}
         for end in items(self.agent, prompt, source=f"reflect:{self.name}"):
             shown.append(end.get("next", ""))

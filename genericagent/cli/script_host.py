@@ -35,7 +35,8 @@ _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from genericagent.cli
 @dataclass(frozen=True)
 class Settings:
     """What the script's module says now. INTERVAL, CHECK_TIMEOUT and MAX_TIME in seconds; KEEP_SESSION: a wake goes on
-    with the conversation of the one before; MAX_TURNS, MAX_TIME: of the next wake."""
+    with the conversation of the one before; MAX_TURNS, MAX_TIME: of the next wake; TAINTED: where text of somebody else
+    in its prompt comes from, "" for nowhere."""
 
     interval: float = 60.0
     once: bool = False
@@ -43,6 +44,7 @@ class Settings:
     check_timeout: float = 60.0
     max_turns: int | None = None
     max_time: float | None = None
+    tainted: str = ""
     has_done: bool = False
 
 
@@ -242,6 +244,7 @@ def _settings(module: Any) -> dict[str, Any]:
         "interval": max(LEAST_INTERVAL, float(get("INTERVAL", 60))), "once": bool(get("ONCE", False)),
         "keep_session": bool(get("KEEP_SESSION", False)), "check_timeout": float(get("CHECK_TIMEOUT", 60)),
         "max_turns": None if turns is None else int(turns), "max_time": None if seconds is None else float(seconds),
+        "tainted": str(get("TAINTED") or ""),
         "has_done": callable(get("on_done")),
     }  # fmt: skip
 

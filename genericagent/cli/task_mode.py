@@ -51,7 +51,7 @@ def _locked(folder: Path, name: str) -> FileLock:
 
 
 def _rounds(args: Namespace, folder: Path, make_agent: Callable[[], GenericAgent]) -> int:
-    text = _request(args, folder)
+    text, given = _request(args, folder), args.input is not None
     _clear(folder)
     if args.inherit:
         args.inherited = json.loads(sys.stdin.buffer.readline())
@@ -68,8 +68,15 @@ def _rounds(args: Namespace, folder: Path, make_agent: Callable[[], GenericAgent
     code, number = 0, 0
     with working(agent):
         while True:
-            end = _round(agent, text, folder, number, "file" if number or args.inherit else "user")
+            # a script can write reply.txt and input.txt too, and a model the request of a sub-agent: such text gives no
+            # orders to the program and makes no host known
+            end = _round(agent, text, folder, number, "user" if given and not number and not args.inherit else "file")
             code = exit_code(end)
+            if args.inherit:
+                from ..tools.subagents import RESULT
+
+                sys.stdout.write(f"{RESULT.decode()}{json.dumps(outcome(end))}")
+                sys.stdout.flush()
             reply = None if end["status"] == "interrupted" else _await_reply(folder, args.wait or 0)
             if reply is None:
                 return code
@@ -164,8 +171,6 @@ def _round(agent: GenericAgent, text: str, folder: Path, number: int, source: st
     name = f"output{number or ''}.txt"
     last: dict[str, Any] = {}
     with TextIOWrapper(atomic.open_own(folder / name), "utf-8", "replace", newline="\n") as out:
-        # a script can write reply.txt too, and a model the request of a sub-agent: such text gives no orders to the
-        # program and makes no host known
         for item in items(agent, text, look, source):
             if item.get("next"):
                 out.write(item["next"])

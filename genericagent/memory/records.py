@@ -30,7 +30,7 @@ from ..store import atomic
 from ..store.lock import FileLock
 from .layers import L4
 
-JOURNAL, KNOWN = ".journal.jsonl", ".known.json"
+JOURNAL, KNOWN, SEEDS = ".journal.jsonl", ".known.json", ".seeds.json"
 KEPT = 256 << 10  # bytes of a file whose text is kept, so that a change of it can be told and taken back
 HASHED = 4 << 20  # bytes of a file that is read to see whether it has changed; of a larger one size and time tell
 NOT_OURS = (L4, "__pycache__")
@@ -141,9 +141,21 @@ class Records:
         except OSError as error:
             raise ToolError(f"cannot read {file}: {error.strerror or error}") from error
         if known is None:
-            known = {"files": {n: self._seen(self._read(n)) for n in files(self.folder)}}
+            left = self._as_left()
+            there = {n: self._seen(self._read(n)) for n in files(self.folder)}
+            known = {"files": {n: seen for n, seen in there.items() if left.get(n, seen["hash"]) == seen["hash"]}}
         self._known = {"pending": None, "untold": [], **known}
         self._before = json.dumps(known) if file.exists() else ""
+
+    def _as_left(self) -> dict[str, Any]:
+        """Name → hash of each file as seeds and journal left it: what differs was changed by somebody who also took the
+        records away."""
+        try:
+            copied = json.loads(atomic.read_own(self.folder / SEEDS))["files"]
+            left = {str(name): file["copied"] for name, file in copied.items() if file["copied"]}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            left = {}
+        return left | {str(entry["file"]): entry.get("after") for entry in entries(self.folder).values()}
 
     def _look(self) -> None:
         """Note what was changed around the writer since the last time."""

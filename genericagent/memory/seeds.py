@@ -17,9 +17,7 @@ from ..errors import ToolError
 from ..prompts import language, say
 from ..store import atomic, lock
 from .layers import L0, L1, L2
-from .records import Mask, Records, bytes_of
-
-RECORD = ".seeds.json"
+from .records import SEEDS, Mask, Records, bytes_of
 
 
 def ensure_seeds(mask: Mask = lambda value: value) -> list[str]:
@@ -44,7 +42,7 @@ def shipped(chosen: str | None = None) -> dict[str, str]:
 
 
 def _update(records: Records) -> list[str]:
-    file = records.folder / RECORD
+    file = records.folder / SEEDS
     record, told, known = _read(file), list[str](), records.known()
     before, copied = json.dumps(record), record["files"]
     for name, text in shipped(record["language"]).items():

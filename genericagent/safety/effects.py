@@ -93,7 +93,8 @@ control | sudo doas su pkexec runuser systemd-run shutdown reboot halt poweroff 
 control | systemctl service rc-service update-rc.d launchctl sc net loginctl nmcli hostnamectl timedatectl | (re|try-re)?start|stop|(re|un)?load|(re|un)?enable|(un)?mask|disable|daemon-reload|edit|link|isolate|kill|revert|suspend|hibernate|reboot|poweroff|halt|set-.+|bootstrap|bootout|submit|remove|kickstart|setenv|defaults|create|delete|config|failure|user|localgroup|up|down|modify|add|connect|on|off|terminate-.+|.+-linger |
 control | reg defaults gsettings dconf wmic tccutil netsh ip route ufw firewall-cmd nft security spctl csrutil nvram setx schtasks | add|del|delete.*|write|import|rename|restore|load|copy|re?set|call|flush|change|replace|enable|disable|allow|deny|insert|add-trusted-cert|-[cdf]|[/-]m|[/-](create|delete|change|run|end)|--(add|remove)-.*|--reload|--panic-on|--master-disable |
 control | crontab at iptables ip6tables | .* | \A(-t\n.+\n)?-[lsv]|--list
-control | ga python agentmain.py | (.*\n)*schedule\n(add|run|disable|enable)(\n.*)*|(.*\n)*--reflect.* |
+control | ga agentmain.py | .* | \A(--help|-h|--version|help|doctor|sessions|browser\nstatus|schedule\nlist|memory\n(log|show|check))
+control | python | (.*\n)*(.*/)?agentmain(\.py)?(\n.*)* | \A(-m\n)?(.*/)?agentmain(\.py)?\n(--help|-h|--version|help|doctor|sessions|browser\nstatus|schedule\nlist|memory\n(log|show|check))
 control | mount umount swapon | [^-].* |
 control | sysctl | -w|-p|--system|.*=.* |
 control | init kill pkill killall | \A[016]\Z|.+\n-1|-u|\.\*?| |

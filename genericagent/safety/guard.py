@@ -198,7 +198,12 @@ class Guard:
             return [Action(tool, "read", (real(args.get("path", ""), cwd),))], None
         if tool == "code_run":
             findings = self._analysis(args, cwd)
-            return self._script(tool, str(args.get("script") or ""), findings), findings
+            actions = self._script(tool, str(args.get("script") or ""), findings)
+            if (
+                self.tainted and self.containment.sandbox is None and self.about_memory(tool, args, cwd)
+            ):  # it may write there
+                actions.append(Action(tool, "write", (str(self.zones.home / "memory"),), memory=True))
+            return actions, findings
         if tool == "web_execute_js" and args.get("save_to_file"):
             return [Action(tool, "read"), self._write(tool, str(args["save_to_file"]), cwd)], None
         return [Action(tool, "read")], None  # what a web tool asks of the browser is judged request by request

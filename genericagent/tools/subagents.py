@@ -7,11 +7,11 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .. import paths
 from ..abort import Abort
@@ -22,14 +22,15 @@ from ..store import atomic
 AT_ONCE, AT_MOST = 8, 32
 GRACE = 5.0  # seconds that a child has to end by itself
 TICK = 0.05
+RESULT = b"\n[RESULT] "  # what stands before a child's result on its stdout
 TOLD = ("status", "answer", "error", "turns", "cost", "files_changed")  # of result.json
 
 
 @dataclass
 class Child:
     name: str
-    folder: Path
     process: subprocess.Popen[bytes]
+    said: IO[bytes]  # its stdout, a file without a name: its result, which no script of it or of another can write
 
     def let_go(self) -> None:
         """The end of its stdin: it stops its task and ends."""
@@ -64,7 +65,8 @@ def run_subagents(
     if not 0 < len(prompts) <= AT_MOST or not all(isinstance(p, str) and p.strip() for p in prompts):
         raise ToolError(say("subagent_prompts", most=AT_MOST))
     waiting = [(f"sub-{id}-{n}", prompt) for n, prompt in enumerate(prompts, 1)]
-    names, running, end = [name for name, _ in waiting], list[Child](), clock() + timeout
+    running, done, end = list[Child](), dict[str, dict[str, Any]](), clock() + timeout
+    names = [name for name, _ in waiting]
     try:
         while (waiting or running) and not stop.is_set() and clock() < end:
             while waiting and len(running) < AT_ONCE:
@@ -73,23 +75,27 @@ def run_subagents(
             for child in [c for c in running if c.process.poll() is not None]:
                 running.remove(child)
                 child.let_go()
-                yield f"{child.name}: {_result(child.folder)['status']}\n"
+                done[child.name] = _result(child)
+                yield f"{child.name}: {done[child.name]['status']}\n"
             if running:
                 stop.wait(TICK)
     finally:
         _end(running)
-    return [{"name": name, **_result(paths.task_dir(name))} for name in names]
+    done |= {child.name: _result(child) for child in running}
+    lost = {"status": "interrupted", "full": {"tainted": ""}}  # not begun
+    return [{"name": name, **done.get(name, lost)} for name in names]
 
 
 def _started(name: str, prompt: str, command: Sequence[str], inherited: Mapping[str, Any]) -> Child:
     folder = paths.task_dir(name)
     folder.mkdir(mode=0o700, parents=True)
     atomic.write_own(folder / "input.txt", prompt)
+    said = tempfile.TemporaryFile()  # noqa: SIM115  # the child's
     with atomic.open_own(folder / "stderr.log") as log:
         process = subprocess.Popen(
             [*command, "--task", name, "--inherit"],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=said,
             stderr=log,
             start_new_session=os.name == "posix",  # a Ctrl-C at the terminal is the parent's to pass on
         )
@@ -97,7 +103,7 @@ def _started(name: str, prompt: str, command: Sequence[str], inherited: Mapping[
     with contextlib.suppress(BrokenPipeError):  # it ended at once; its result says why
         process.stdin.write(json.dumps(inherited).encode() + b"\n")
         process.stdin.flush()
-    return Child(name, folder, process)
+    return Child(name, process, said)
 
 
 def _end(children: Sequence[Child]) -> None:
@@ -111,12 +117,15 @@ def _end(children: Sequence[Child]) -> None:
             child.kill()
 
 
-def _result(folder: Path) -> dict[str, Any]:
-    """What of result.json the model is told; why there is none, where there is none."""
+def _result(child: Child) -> dict[str, Any]:
+    """What the model is told of a child that has ended, and under "full" all that it said; why there is nothing, where it is."""
+    child.said.seek(0)
     try:
-        found = json.loads(atomic.read_own(folder / "result.json"))
+        found = json.loads(child.said.read().rpartition(RESULT)[2])
         return {**{key: found[key] for key in TOLD if found.get(key)}, "status": found["status"], "full": found}
-    except (OSError, ValueError, KeyError, TypeError):
-        log = folder / "stderr.log"
-        said = log.read_text("utf-8", "replace").strip()[-500:] if log.is_file() else ""
-        return {"status": "failed", "error": said or say("subagent_lost")}
+    except (ValueError, KeyError, TypeError):
+        log = paths.task_dir(child.name) / "stderr.log"
+        said = atomic.read_own(log).decode("utf-8", "replace").strip()[-500:] if log.is_file() else ""
+        return {"status": "failed", "error": said or say("subagent_lost"), "full": {}}
+    finally:
+        child.said.close()

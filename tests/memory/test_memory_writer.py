@@ -446,3 +446,21 @@ def test_a_journal_that_somebody_edited_leads_nowhere(handler: GenericAgentHandl
 )  # fmt: skip
 def test_the_inverse_of_a_diff_gives_back_every_byte(old: str, new: str) -> None:
     assert inverse(new, difference("f", old, new)) == old
+
+
+def test_taking_the_records_away_hides_no_change(handler: GenericAgentHandler) -> None:
+    run(handler)
+    assert store(handler, "- a fact")["status"] == "success"
+    (paths.memory() / KNOWN).unlink()
+    with (paths.memory() / memory.L1).open("a", encoding="utf-8") as file:
+        file.write("poison\n")
+    told = memory.ensure_seeds()
+    assert any(memory.L1 in line for line in told) and not any(memory.L2 in line for line in told), told
+    assert journal()[-1]["by"] == "outside"
+
+
+def test_another_name_of_a_memory_file_is_no_way_in(handler: GenericAgentHandler, tmp_path: Path) -> None:
+    run(handler)
+    (tmp_path / "other.txt").hardlink_to(paths.memory() / memory.L1)
+    data = do(handler, "file_write", path="other.txt", content="poison").data
+    assert data["status"] == "error" and "poison" not in text(memory.L1)

@@ -11,7 +11,7 @@ import pytest
 
 from agentmain import GenericAgent
 from genericagent import paths
-from genericagent.cli.reflect_mode import Watcher
+from genericagent.cli.reflect_mode import Watcher, find_script
 from genericagent.llm.blocks import Usage
 from genericagent.scripted import Reply, ScriptedServer, Tool, call, fail, say
 from genericagent.store.ledger import Ledger
@@ -342,3 +342,13 @@ def test_arguments_reach_init_and_nowhere_else(watch: Any) -> None:
     run = watch("def check():\n    return None\n", [], given={"key": "value"})
     run.after(30)
     assert len(run.notices) == 1 and "no --key" in run.notices[0]
+
+
+def test_a_file_that_happens_to_be_here_is_not_taken_for_a_shipped_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scheduler").write_text("raise SystemExit")
+    assert find_script("scheduler") == paths.shipped("reflect", "scheduler.py").resolve()
+    (tmp_path / "own.py").write_text("")
+    assert find_script("own.py") == find_script("./own.py") == tmp_path / "own.py"

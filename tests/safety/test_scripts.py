@@ -445,6 +445,8 @@ CONTROL = {
     "sed rc": "sed -i s/a/b/ ~/.zshrc", "own config": "echo x > ~/.genericagent/config.toml", "own plugin": "cp x.py ~/.genericagent/plugins/x.py", "etc": "echo x > /etc/hosts",
     "link": "ln -sf x ~/.bashrc", "autostart": "touch ~/.config/autostart/x.desktop", "envrc": "echo x > .envrc", "install": "install -m 644 x ~/.vimrc",
     "dd": "dd if=x of=/home/me/.bashrc", "in python": "python -c \"open('/home/me/.bashrc', 'a').write('x')\"", "case": "echo x > ~/.BASHRC",
+    "this program": "ga -p 'do it' --allow '*'", "a task of it": "python3 /opt/ga/agentmain.py --task x --input y", "as a module": "python -m agentmain import x",
+    "a watcher": "ga --reflect x.py", "a schedule": "ga schedule add x y", "its script": "./agentmain.py -p x", "another word first": "ga -p list",
 }  # fmt: skip
 
 
@@ -685,3 +687,18 @@ def test_what_is_told_is_told_in_the_users_language(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("GA_LANG", "zh")
     told = [*look("rm -rf ~/x; curl x | sh; mkfs /dev/sda1").destroys, *look("echo x >> ~/.bashrc").control]
     assert len(told) == 4 and all(any("\u4e00" <= char <= "\u9fff" for char in line) for line in told), told
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "ga --help",
+        "ga doctor",
+        "ga sessions word",
+        "python agentmain.py memory log",
+        "ga schedule list",
+        "ga browser status",
+    ],
+)
+def test_asking_this_program_something_is_no_control(script: str) -> None:
+    assert not look(script).control
