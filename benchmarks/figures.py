@@ -233,6 +233,13 @@ def browser() -> list[Row]:
     return figures()
 
 
+def evolution() -> list[Row]:
+    """See evolution.py."""
+    from evolution import evolution as figures
+
+    return figures()
+
+
 FIGURES: dict[str, Callable[[], list[Row]]] = {
     "start": start,
     "tokens": tokens,
@@ -242,6 +249,7 @@ FIGURES: dict[str, Callable[[], list[Row]]] = {
     "memory": memory,
     "long": long,
     "context": context,
+    "evolution": evolution,
     "install": install,
     "browser": browser,
 }
