@@ -722,6 +722,7 @@ const QUIET = 150, PATIENCE = 2500; // milliseconds without a change that is wai
 const HUGE = 40000; // elements from which on the page isn't read before and after, only listened to
 const RESTLESS = 4; // changes after which an element counts as a ticker that never comes to rest
 const TOLD = 60; // lines of each kind
+const NOTED = 1000; // pieces of text that may have been shown for a moment, of one action
 const WATCHED = {subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: ['class', 'style', 'hidden', 'open']};
 
 const begin = () => {
@@ -759,7 +760,8 @@ const note = (watch, records) => {
     }
     else if (turns <= RESTLESS * 4) changed.add(target);
   }
-  for (const node of changed) {
+  if (watch.noted.size > NOTED) return; // a page that is filled anew: what stays is told at the end
+  for (const node of [...changed].slice(0, NOTED)) {
     const e = node.nodeType === 1 ? node : node.parentElement ?? node.getRootNode().host;
     if (!e?.isConnected || !e.checkVisibility({visibilityProperty: true})) continue;
     const text = node.nodeType === 1 ? node.innerText ?? '' : node.data ?? '';

@@ -159,3 +159,12 @@ def test_a_click_that_navigates_says_where(bridge: Any, site: Any) -> None:
     result = execute_js_rich(f"el({number(get_html(bridge.driver), 'Next')}).click()", bridge.driver)
     assert result["navigated"].endswith("/next")
     assert get_html(bridge.driver) == "<h1>Second page"
+
+
+def test_a_click_that_fills_the_page_anew_is_answered(bridge: Any, site: Any) -> None:
+    fill = "for (let i = 0; i < 20000; i++) { const p = document.createElement('p'); p.textContent = `${i} ` + 'word '.repeat(40); document.body.append(p) }"
+    site.pages["/"] = f'<button onclick="{fill}">Fill</button>'
+    bridge.driver.jump(site.url + "/")
+    fill_button = number(get_html(bridge.driver), "Fill")
+    result = execute_js_rich(f"el({fill_button}).click()", bridge.driver)
+    assert "error" not in result and result["changes"]["more"] > 10_000
