@@ -902,3 +902,9 @@ def test_a_key_reaches_the_log_of_a_server() -> None:
     (log,) = Path("spool").glob("background-*.log")
     assert eventually(lambda: b"ready\n" in log.read_bytes())
     assert KEY[9:].encode() not in log.read_bytes()
+
+
+def test_a_module_that_was_just_patched_is_the_one_that_runs() -> None:
+    for n in range(1, 6):
+        Path("own_module.py").write_text(f"VALUE = {n}\n")
+        assert python("import own_module; print(own_module.VALUE)")["stdout"] == f"{n}\n"
