@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import calendar
 import json
+import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,7 +120,10 @@ def _after(mark: Mark, event: str, record: Record) -> Mark:
     if event == "begun" and record.get("wanted"):  # beside its slots
         return replace(mark, open=str(record["run"]), wanted=False)
     slot, since = datetime.fromisoformat(record["slot"]), str(record.get("since") or record["slot"])
-    mark = replace(mark, slot=slot, epoch=float(record["epoch"]), off=False)
+    epoch = float(record["epoch"])
+    if slot.tzinfo or not math.isfinite(epoch):
+        raise ValueError(record)
+    mark = replace(mark, slot=slot, epoch=epoch, off=False)
     if event == "sum":
         first = record.get("first")
         return replace(mark, first=date.fromisoformat(first) if first else None, open=str(record.get("open") or ""))
@@ -229,6 +234,9 @@ def load_jobs(folder: Path) -> tuple[list[Job], list[str]]:
     jobs, problems = list[Job](), list[str]()
     for path in sorted(folder.glob("*.json")):
         try:
+            if not path.is_file():
+                raise ConfigError("no ordinary file")
+            _check_name(path.stem)
             jobs.append(parse(path.stem, json.loads(path.read_text(encoding="utf-8-sig"))))
         except (ConfigError, ValueError, RecursionError) as error:
             problems.append(f"{path}: {error}")
@@ -274,8 +282,7 @@ class Runs:
 
 def add_job(folder: Path, id: str, fields: Mapping[str, Any]) -> Path:
     """Write a new job. Raises ConfigError when it is none, SessionError when there is one of that name."""
-    if not re.fullmatch(r"[^\W_][\w.-]{0,60}", id):
-        raise ConfigError(f"{id!r} is not a name for a job: letters, digits, - and _")
+    _check_name(id)
     parse(id, fields)
     path = folder / f"{id}.json"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -283,7 +290,16 @@ def add_job(folder: Path, id: str, fields: Mapping[str, Any]) -> Path:
         atomic.write_new(path, (json.dumps(fields, ensure_ascii=False, indent=1) + "\n").encode(), 0o600)
     except FileExistsError:
         raise SessionError(f"there is a job {id} already: {path}") from None
+    except OSError:
+        path.unlink(missing_ok=True)  # half of it would be no job
+        raise
     return path
+
+
+def _check_name(id: str) -> None:
+    """It becomes a part of file names. Raises ConfigError."""
+    if not re.fullmatch(r"[^\W_][\w.-]{0,60}", id) or len(os.fsencode(id)) > 100:
+        raise ConfigError(f"{id!r} is not a name for a job: at most 60 letters, digits, - and _")
 
 
 def switch(folder: Path, id: str, enabled: bool) -> None:

@@ -77,9 +77,12 @@ class Outbox:
 
     def _read(self, path: Path) -> Message | None:
         try:
-            message = json.loads(path.read_bytes())
-            created = float(message["created"])
+            message: dict[str, Any] = json.loads(path.read_bytes() if path.is_file() else b"{}")
+            created, failures = float(message["created"]), message.get("failures") or []
+            whole = 0 <= created < 1e11 and all(isinstance(one, dict) for one in failures)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
+        if not whole:
+            return None
         texts = {key: str(message.get(key, "")) for key in ("origin", "title", "text")}
-        return {"id": path.stem, **texts, "created": created, "failures": list(message.get("failures") or [])}
+        return {"id": path.stem, **texts, "created": created, "failures": list(failures)}

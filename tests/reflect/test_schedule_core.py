@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from genericagent.errors import ConfigError
-from genericagent.schedule import Job, Record, Runs, load_jobs, marks_of, parse, tick
+from genericagent.schedule import Job, Mark, Record, Runs, load_jobs, marks_of, parse, tick
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -260,3 +261,20 @@ def test_a_long_record_is_begun_anew_and_nothing_is_forgotten(tmp_path: Path, mo
     assert runs.file.stat().st_size < 4000 and len(list(tmp_path.glob("runs-*.jsonl"))) >= 2
     marks = marks_of(runs.read())
     assert marks["monthly"].first and marks["monthly"].first.day == 31 and marks["often"].open == "r"
+
+
+def test_one_odd_file_or_record_stops_no_other_job(tmp_path: Path) -> None:
+    good = '{"schedule": "08:00", "repeat": "daily", "prompt": "x"}'
+    for name in (".hidden", "x" * 115, "好" * 61, "good", "a b", "-x"):
+        (tmp_path / f"{name}.json").write_text(good)
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "folder.json").mkdir()
+    jobs, problems = load_jobs(tmp_path)
+    assert [job.id for job in jobs] == ["good"] and len(problems) == 7
+    slot = {"event": "begun", "run": "r", "job": "good", "at": 1.0, "epoch": 1.0, "slot": "2026-01-01T08:00:00"}
+    odd = [
+        {**slot, "slot": "2026-01-01T08:00:00+02:00"},
+        {**slot, "epoch": float("nan")},
+        {**slot, "epoch": float("inf")},
+    ]
+    assert marks_of([*odd]).get("good", Mark()).slot is None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +59,24 @@ def test_a_damaged_message_hides_no_other_and_stays(tmp_path: Path) -> None:
     (tmp_path / "half.json").write_text('{"id": "half", "orig')
     (tmp_path / "list.json").write_text("[1]")
     assert [m["id"] for m in outbox.pending()] == ["good"] and (tmp_path / "half.json").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"created": 1e18},
+        {"created": float("nan")},
+        {"failures": 5},
+        {"failures": [5]},
+        {"created": []},
+        {"created": True, "failures": {}},
+    ],
+)
+def test_a_damaged_message_keeps_no_other_from_being_shown(tmp_path: Path, change: dict[str, Any]) -> None:
+    box = Outbox(tmp_path, lambda: 1.0)
+    box.put("good", "terminal", "t", "words")
+    message = json.loads((tmp_path / "good.json").read_text())
+    (tmp_path / "bad.json").write_text(json.dumps({**message, **change}))
+    os.mkfifo(tmp_path / "pipe.json")
+    assert "good" in [m["id"] for m in box.pending("terminal")]
+    assert all(m["failures"] == [] and 0 <= m["created"] < 1e11 for m in box.pending())
