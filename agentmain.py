@@ -176,7 +176,9 @@ class GenericAgent:
         return parse_rules((*safety.allow, *self.options.allow), safety.ask, safety.deny, tools)
 
     def _new_guard(self, tainted: str = "") -> Guard:
-        guard = Guard(self.options.origin, self._rules, tainted=self.options.tainted or tainted)
+        guard = Guard(
+            self.options.origin, self._rules, tainted=self.options.tainted or tainted, fixed=self.options.fixed
+        )
         guard.hosts.update(self.options.hosts)
         return guard
 

@@ -413,3 +413,18 @@ def test_each_resumed_conversation_works_in_its_own_folder(start: Start, tmp_pat
         assert agent.workspace == tmp_path / name
     agent.new_session()
     assert agent.workspace == paths.temp()
+
+
+def test_a_watchers_own_script_is_not_rewritten_by_its_tasks(
+    model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = paths.temp() / "watch.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("INTERVAL = 60\n")
+    server = model_server([call("file_write", path="watch.py", content="evil"), say("ok")])
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-for-test")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+    queue = run_agent(origin="watcher", sandbox="off", fixed=(script.resolve(),)).put_task("go", "reflect:watch")
+    while "done" not in (item := queue.get(timeout=30)):
+        pass
+    assert item["denied"] and script.read_text() == "INTERVAL = 60\n"

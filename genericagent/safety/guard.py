@@ -127,6 +127,7 @@ class Guard:
     grants: Grants = field(default_factory=Grants)
     fetched: list[tuple[float, float]] = field(default_factory=list)  # when calls ran that may have downloaded
     ours: set[str] = field(default_factory=set)  # keys of the tabs of the user's that the conversation works in
+    fixed: tuple[Path, ...] = ()  # files that steer this run
     containment: Containment = field(default_factory=Containment)
     zones: Zones = field(default_factory=lambda: zones_of(paths.temp()))  # of the task
 
@@ -246,7 +247,7 @@ class Guard:
     def _write(self, tool: str, path: str, cwd: Path) -> Action:
         target = real(path, cwd)
         zone = self.zones.of(Path(target))
-        if zone == "protected":
+        if zone == "protected" or Path(target) in self.fixed:
             return Action(tool, "control", (target,))
         return Action(tool, "write", (target,), outside=zone == "outside", memory=zone == "memory")
 
