@@ -12,6 +12,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 COUNTED = ("code_run", "file_read", "file_write", "file_patch", "web_scan", "web_execute_js")
@@ -19,7 +20,6 @@ REMEMBERED = 200  # calls
 NAMED = 3  # calls in a line of the journal
 LOOKED_AT = 4000  # characters of a result that are compared with what is stored
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
 # Words of a sentence around a fact, none of its substance.
 _FRAME = frozenset(
     re.findall(
@@ -32,10 +32,15 @@ _FRAME = frozenset(
 _FRAME_CJK = frozenset(("用户", "户的", "记住", "请记", "喜欢", "名称", "我的", "他的", "她的", "使用", "总是"))
 
 
+@cache
+def _word() -> re.Pattern[str]:
+    return re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")  # takes time: when it is needed
+
+
 def words(text: str) -> set[str]:
     """The words that carry a text: lower case, without those of the frame; numbers; pairs of CJK characters."""
     found = set[str]()
-    for word in _WORD.findall(text.lower()):
+    for word in _word().findall(text.lower()):
         if re.match(f"[{_CJK}]", word):
             found |= {word[i : i + 2] for i in range(max(1, len(word) - 1))} - _FRAME_CJK
         elif any(c.isdigit() for c in word) or (len(word) > 2 and word not in _FRAME):
@@ -46,8 +51,12 @@ def words(text: str) -> set[str]:
 @dataclass(frozen=True)
 class _Seen:
     shown: dict[str, Any]  # as the journal names it
-    words: set[str]
+    text: str
     task: int
+
+    @cached_property
+    def words(self) -> set[str]:
+        return words(self.text)
 
 
 @dataclass
@@ -64,13 +73,13 @@ class Evidence:
 
     def user_said(self, text: str) -> None:
         """A message of the user's."""
-        self.said.append(_Seen({"told": " ".join(text.split())[:80]}, words(text), self.task))
+        self.said.append(_Seen({"told": " ".join(text.split())[:80]}, text, self.task))
 
     def saw(self, tool: str, turn: int, what: str, result: str) -> None:
         """A call of COUNTED that succeeded and has nothing to do with memory."""
         shown = {"tool": tool, "turn": turn, "what": " ".join(what.split())[:120]}
         shown["digest"] = hashlib.sha256(result.encode("utf-8", "replace")).hexdigest()[:12]
-        self.calls.append(_Seen(shown, words(what[:LOOKED_AT] + " " + result[:LOOKED_AT]), self.task))
+        self.calls.append(_Seen(shown, f"{what[:LOOKED_AT]} {result[:LOOKED_AT]}", self.task))
 
     def of(self, added: Sequence[str], removed: Sequence[str], memory: Mapping[str, str]) -> list[dict[str, Any]]:
         """What a change rests on, the best first; empty: on nothing, and it must not be made.

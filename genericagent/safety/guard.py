@@ -20,14 +20,14 @@ from .. import paths
 from ..errors import ConfigError
 from ..prompts import say
 from .confine import Confinement
-from .policy import Action, Grants, Mode, Origin, Rules, decide, ruled_out, settle, strictest
+from .policy import UNKNOWN, Action, Grants, Mode, Origin, Rules, decide, ruled_out, settle, strictest
 from .term import one_line, visible
-from .web import LOOPBACK, UNKNOWN, Tab, View, key_of, place, request_actions
 from .zones import ARCHIVE, Zones
 
-if TYPE_CHECKING:  # imported when they are needed: a task without a script needs neither
+if TYPE_CHECKING:  # imported when they are needed: a task without a script needs none of them
     from .commands import Findings
     from .sandbox import Sandbox
+    from .web import Tab
 
 SHOWN, WIDE = 12, 200  # lines of a script that a question shows at first, characters of each
 SCRIPT_AT_MOST = 256 << 10  # bytes of a script file that is looked into
@@ -145,6 +145,10 @@ class Guard:
 
     def user_said(self, text: str) -> None:
         """Hosts that the user names may be sent to."""
+        if "." not in text and "//" not in text and "localhost" not in text:
+            return
+        from .web import LOOPBACK, place
+
         self.hosts.update(where for where in map(place, _URL.findall(text)) if where != UNKNOWN)
         for match in _HOST.finditer(text):
             ending = match["host"].rpartition(".")[2].lower()
@@ -219,6 +223,8 @@ class Guard:
         cwd: Path,
     ) -> Ruling:
         """The verdict on one request to the browser; `made`: the keys of the tabs that the agent has made."""
+        from .web import View, request_actions
+
         view = View(
             self.hosts, bool(self.tainted), self.ours | set(made), self.zones, lambda path: real(path, cwd), tabs
         )
@@ -237,6 +243,8 @@ class Guard:
 
     def allowed(self, request: Mapping[str, Any], tab: Tab | None, made: Collection[str]) -> None:
         """Remember where the task works. What it chose before it had read anything of somebody else's is known from then on."""
+        from .web import key_of, place
+
         chosen = [str(request["url"])] if request.get("url") else []
         if tab is not None and key_of(tab) not in self.ours | set(made):
             chosen += [] if request["do"] == "jump" else [str(tab["url"])]

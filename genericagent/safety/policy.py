@@ -35,6 +35,7 @@ Risk = Literal["read", "write", "exec", "send", "control"]
 Origin = Literal["chat", "script", "remote", "watcher"]
 Verdict = Literal["allow", "ask", "deny"]
 Scope = Literal["once", "session"]
+UNKNOWN = "unknown-host"  # the target of a send that nobody can tell
 RISKS: tuple[str, ...] = get_args(Risk)
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # the strictest last
 

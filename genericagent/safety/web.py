@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from .policy import Action
+from .policy import UNKNOWN, Action
 from .zones import Zones
 
 Tab = Mapping[str, Any]  # {"id", "url", "browser", …} as the driver lists it
 
-UNKNOWN = "unknown-host"
 LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1")
 # Commands of the DevTools protocol that do what a hand on the mouse, eyes, or a script in the page could: with nothing
 # else among their parameters than these.
