@@ -345,9 +345,8 @@ class GenericAgentHandler(BaseHandler):
             return refused.outcome
         except (ToolError, ConfigError) as error:
             return self._refused(args, str(error))
-        except Aborted:
-            self.check()
-            raise
+        except Aborted:  # the loop ends after this
+            return StepOutcome({"status": "stopped", "msg": say("web_stopped")}, self._next(args["_index"]))
         finally:
             if "browser" in vars(self):
                 self.browser.permit = None

@@ -33,7 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
     p = _Parser(
         prog="ga",
         description="A personal agent: chat in the terminal, or one task from a script.",
-        epilog="ga sessions [WORDS] lists or searches saved conversations.",
+        epilog="also: ga browser setup|status, ga memory log|show|revert|check, ga sessions [WORDS], "
+        "ga schedule list|add|run|disable|enable, ga import PATH, ga doctor.",
         allow_abbrev=False,
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")

@@ -4,7 +4,7 @@ A rule is `WHAT` or `WHAT:PATTERN`. WHAT is a tool's name, a risk, `destructive`
 what the action touches: the real path (read, write), the host (send), the command (exec, control).
 
 - path: `~` is the home folder, `*` and `?` stay within one part, `**` is any depth, a folder covers what is in it
-- host: `example.com` is that host alone, `*.example.com` its subdomains; no scheme, no port
+- host: `example.com` is that host alone, `*.example.com` its subdomains; no scheme; a port for this machine alone
 - command: `*` is any text, white space is collapsed
 
 `[*]`, `[?]` and `[[]` stand for the character itself. An allow rule is read narrowly (every path, host and simple command
@@ -121,6 +121,9 @@ class Rule:
         if kind == "path":
             return any(_below(path, _parts(target, wide), wide) for path in self.paths)
         if kind == "host":
+            port = re.fullmatch(r"[^:]+(:\d+)", self.pattern)
+            if port and not wide and not target.endswith(port[1]):
+                return False
             host, pattern = _host(target), _host(self.pattern)
             return _like(pattern, host) or (wide and pattern == f"*.{host}")
         text, pattern = (" ".join(words.split()) for words in (target, self.pattern))
@@ -166,7 +169,9 @@ def _parse(text: str, effect: Verdict, tools: Collection[str], real: Callable[[s
     elif (
         what == "send"
         and pattern
-        and not re.fullmatch(r"[\w.*?-]+|\[?[\da-f.]*:[\da-f:.]*:[\da-f:.]*\]?", pattern.lower())
+        and not re.fullmatch(
+            r"[\w.*?-]+|(?:localhost|127(?:\.\d+){3}):\d+|\[?[\da-f.]*:[\da-f:.]*:[\da-f:.]*\]?", pattern.lower()
+        )
     ):
         fault = "the pattern of send is a host such as example.com or *.example.com, without scheme, port and path"
     elif effect == "allow" and pattern and not whole and (what in ("read", "write") or what.startswith("file_")):
@@ -343,7 +348,7 @@ def _doubt(action: Action, mode: Mode) -> str:
     elif action.risk == "send" and not action.known:
         key = "may_reach" if mode.tainted else "may_send"
     elif action.risk == "control":
-        key = "may_control"
+        key = "may_browser" if action.tool.startswith("web_") else "may_control"
     return say(key, what=_said(action)) if key else ""
 
 

@@ -402,3 +402,15 @@ def test_an_answer_from_before_the_taint_does_not_hold_for_what_the_taint_makes_
     assert not grants.covers("k", True) and grants.covers("k", True, guarded=False) and grants.covers("k", False)
     grants.grant("k", "session", tainted=True)
     assert grants.covers("k", True)
+
+
+def test_the_rule_that_a_denial_names_is_taken_and_covers_that_port_alone() -> None:
+    action = Action("web_execute_js", "send", ("localhost:8901",))
+    mode = Mode("script", tainted=True)
+    rule = rule_for(action)
+    rules = parse_rules([rule], (), (), TOOLS)
+    assert decide(action, rules, mode).verdict == "allow"
+    assert decide(Action("web_execute_js", "send", ("localhost:9",)), rules, mode).verdict == "ask"
+    assert (
+        decide(Action("code_run", "send", ("localhost:9",)), parse_rules((), (), [rule], TOOLS), mode).verdict == "deny"
+    )
