@@ -420,7 +420,7 @@ def test_the_list_of_tabs_is_the_browsers(driver: TMWebDriver, site: Site, share
     shared.chromium.worker(f"chrome.tabs.remove({mine['id']}).then(() => 1)")
     assert mine["id"] not in [t["id"] for t in driver.get_all_sessions()]
     begin = time.monotonic()
-    with pytest.raises(ToolError, match=f"tab {mine['id']} is closed .*open tabs: .*http://127"):
+    with pytest.raises(ToolError, match=f"tab {mine['id']} is closed.*open tabs: .*http://127"):
         driver.execute_js("1")
     assert time.monotonic() - begin < 10
     assert value(driver, "1") == 1 and driver.session != mine["id"]
