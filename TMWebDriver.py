@@ -70,9 +70,9 @@ class TMWebDriver:
 
         `code` may also be a command, an object with `cmd` or its text; see docs/BROWSER.md.
         `dialogs` says what else than "dismiss" to do with some, e.g. {"confirm": True, "prompt": "Ann", "beforeunload": True}.
-        `frame`: a number that page_script() gave, `frame_url` where it is. `around`: a page script to run in all frames with {**args, "phase":
-        "begin"} before the code and with "end" after it; `around` in the result is what the second time gave, a list as
-        page_script() gives it ([] when the page was left).
+        `frame`: a number that page_script() gave, `frame_url` where it is. `around`: a page script to run in all frames
+        with {**args, "phase": "begin"} before the code and with "end" after it; `around` in the result is what the second
+        time gave, a list as page_script() gives it ([] when the page was left).
 
         Returns {"value", "type", "tab", "url", "via"}, or {"error", "kind", …} without a value, kind being "exception",
         "timeout" and so on. When they happened: "dialogs" [{"type", "message", "accepted"}], "new_tabs" [{"id", "url",
@@ -183,7 +183,7 @@ class TMWebDriver:
         if self._bridge is None:
             from genericagent.browser import server
 
-            if not ((self._home or paths.home()) / "browser" / "secret").is_file():
+            if not paths.pairing(self._home).is_file():
                 raise ToolError("the browser is not set up: ga browser setup")
             self._bridge = server.join(self._home or paths.home(), *self._ports)
         return self._bridge
@@ -305,7 +305,7 @@ class TMWebDriver:
         )
         tab = command.get("tab", session_id)
         tab = None if tab is None else str(tab)
-        timeout = _number(command.get("timeout", timeout))
+        timeout = wire.seconds(command.get("timeout", timeout))
         if name == "js":
             return self.execute_js(str(rest.pop("code", "")), timeout, tab, **_only(rest, "dialogs", "frame"))
         if name == "batch":
@@ -393,12 +393,6 @@ def _only(rest: dict[str, Any], *known: str) -> dict[str, Any]:
     if unknown := sorted(set(rest) - set(known)):
         raise ToolError(f"unknown: {', '.join(unknown)}" + (f"; known: {', '.join(known)}" if known else ""))
     return rest
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 600:
-        raise ToolError("timeout must be a number of seconds, at most 600")
-    return value
 
 
 def _address(url: str) -> str:

@@ -602,7 +602,7 @@ class GenericAgent:
         self._record({"type": "task", "event": "start", "source": task.source})
         handler._add_line(user_line(task.query))
         loop = agent_runner_loop(
-            self.client, self.redact(get_system_prompt(self.workspace, self.guard.containment.sandbox)), self._request(task, handler), handler, self._tools(),
+            self.client, self._system_prompt(), self._request(task, handler), handler, self._tools(),
             max_turns=self.options.max_turns or self.config.limits.max_turns, verbose=self.verbose, yield_info=True,
         )  # fmt: skip
         with self._time_limit():
@@ -625,6 +625,9 @@ class GenericAgent:
         if self._out_of_time and reason["result"] == "ABORTED":
             reason = {"result": "BUDGET_EXCEEDED", "data": self.stop.why}
         return self._conclude(handler, reason)
+
+    def _system_prompt(self) -> str:
+        return self.redact(get_system_prompt(self.workspace, self.guard.containment.sandbox))
 
     def _conclude(self, handler: GenericAgentHandler, reason: dict[str, Any]) -> dict[str, Any]:
         """What a finished loop means: status, answer, question, error; and what the next task is told of this one."""
@@ -739,7 +742,7 @@ class GenericAgent:
         told = result.get("usage") or {}
         used = blocks.Usage(**{f.name: int(told.get(f.name) or 0) for f in fields(blocks.Usage)})
         for meter in (self.task_meter, self.session_meter):
-            meter.add(used, result.get("cost"))
+            meter.add(used, result.get("cost"), int(told.get("requests") or 0))
         for cap in self._budget.caps:
             if isinstance(cap, TaskCap):
                 cap.settle(result.get("cost"), used)
@@ -760,7 +763,7 @@ class GenericAgent:
             session.budget.caps.append(DailyCap(self.ledger, self.config.limits.daily_cost))
         session.reset(seen)
         tools = self._tools() if session.native else []
-        system = client.system or get_system_prompt(self.workspace, self.guard.containment.sandbox)
+        system = client.system or self._system_prompt()
         self._asides.append(session.abort)
         try:
             answer = yield from session.ask([blocks.text(say("aside", question=question))], system, tools)

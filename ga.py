@@ -315,7 +315,9 @@ class GenericAgentHandler(BaseHandler):
                 told = web.run(self.browser, page, script, args.get("switch_tab_id"), monitor)
             finally:
                 self.guard.fetched.append((since, self.guard.clock()))  # it may have downloaded
-            saved = self._save_value(told, args) if args.get("save_to_file") else {}
+            saved = (
+                self._save_value(told, args) if args.get("save_to_file") and told.facts["status"] == "success" else {}
+            )
             pictures = [] if saved else told.images
             shown = [images.data_block("screenshot", data, self._takes_images()) for data, _ in pictures]
             scales = [about["scale"] for _, about in pictures if "scale" in about]
@@ -615,12 +617,9 @@ class GenericAgentHandler(BaseHandler):
         """Text from somebody else: marked as data, and the conversation is tainted from here on."""
         if self.guard.outside(source) and hasattr(self.parent, "tainted"):
             self.parent.tainted(source)
-        return self.fence(data, source) if isinstance(data, str) else data
-
-    def fence(self, text: str, source: str) -> str:
         from genericagent.safety.fence import fence
 
-        return fence(text, source, self.boundary())
+        return fence(data, source, self.boundary()) if isinstance(data, str) else data
 
     # memory
 
@@ -648,7 +647,7 @@ class GenericAgentHandler(BaseHandler):
         if tool not in COUNTED or (isinstance(data, dict) and data.get("status", "success") != "success"):
             return
         what = str(args.get("script") or args.get("path") or "")
-        if tool == "code_run" and isinstance(data, dict) and "value" in data and "subagent" not in what:
+        if tool == "code_run" and isinstance(data, dict) and "value" in data and ".subagent(" not in what:
             return  # a handler's method or a literal: nothing was looked at
         if not self.guard.about_memory(tool, args, self.cwd):
             self.evidence.saw(tool, self.current_turn, what, str(self._content(data)))

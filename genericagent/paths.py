@@ -98,9 +98,9 @@ def sessions() -> Path:
     return home() / "sessions"
 
 
-def pairing() -> Path:
-    """The secret that the browser's extension and we prove to each other."""
-    return home() / "browser" / "secret"
+def pairing(base: Path | None = None) -> Path:
+    """The secret that the browser's extension and we prove to each other, of this home or of another."""
+    return (base or home()) / "browser" / "secret"
 
 
 def archive() -> Path:

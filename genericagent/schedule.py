@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import calendar
 import json
+import logging
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -100,16 +102,22 @@ def parse(id: str, data: Any) -> Job:
 
 
 def marks_of(records: Iterable[Record]) -> dict[str, Mark]:
-    """What is known of each job, from runs.jsonl. Records that make no sense are left out."""
+    """What is known of each job, from runs.jsonl. Records that make no sense are left out, and told to the log."""
     marks: dict[str, Mark] = {}
     for record in records:
         try:
             job, event = str(record["job"]), str(record["event"])
             mark = _after(marks.get(job, Mark()), event, record)
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError) as error:
+            _left_out(str(record)[:200], repr(error))
             continue
         marks[job] = replace(mark, last=record)
     return marks
+
+
+@lru_cache(1000)  # said once: the records are read at each look
+def _left_out(record: str, why: str) -> None:
+    logging.getLogger("genericagent.schedule").warning("a record of runs.jsonl is left out (%s): %s", why, record)
 
 
 def _after(mark: Mark, event: str, record: Record) -> Mark:

@@ -109,6 +109,19 @@ def run_agent() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
+def start(model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """An agent that works in a thread, on a scripted model: `agent, server = start([call(…), say(…)], max_turns=3)`."""
+
+    def make(replies: Script, **options: Any) -> tuple[Any, ScriptedServer]:
+        server = model_server(replies)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "key-for-test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        return run_agent(**options), server
+
+    return make
+
+
+@pytest.fixture
 def run_ga(tmp_path: Path) -> RunGa:
     """Run the program and wait: `run_ga("-p", "hi", env={…}, input="…", timeout=60, cwd=…)` → CompletedProcess (text).
 

@@ -18,19 +18,6 @@ from genericagent.scripted import Reply, ScriptedServer, Tool, call, fail, say, 
 Start = Callable[..., tuple[GenericAgent, ScriptedServer]]
 
 
-@pytest.fixture
-def start(model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """An agent that works in a thread, on a scripted model."""
-
-    def make(replies: Any, **options: Any) -> tuple[GenericAgent, ScriptedServer]:
-        server = model_server(replies)
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "key-for-test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-        return run_agent(**options), server
-
-    return make
-
-
 def finish(queue: Any) -> dict[str, Any]:
     while "done" not in (item := queue.get(timeout=30)):
         pass
@@ -415,16 +402,11 @@ def test_each_resumed_conversation_works_in_its_own_folder(start: Start, tmp_pat
     assert agent.workspace == paths.temp()
 
 
-def test_a_watchers_own_script_is_not_rewritten_by_its_tasks(
-    model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watchers_own_script_is_not_rewritten_by_its_tasks(start: Start) -> None:
     script = paths.temp() / "watch.py"
     script.parent.mkdir(parents=True)
     script.write_text("INTERVAL = 60\n")
-    server = model_server([call("file_write", path="watch.py", content="evil"), say("ok")])
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-for-test")
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-    queue = run_agent(origin="watcher", sandbox="off", fixed=(script.resolve(),)).put_task("go", "reflect:watch")
-    while "done" not in (item := queue.get(timeout=30)):
-        pass
+    replies = [call("file_write", path="watch.py", content="evil"), say("ok")]
+    agent, _ = start(replies, origin="watcher", sandbox="off", fixed=(script.resolve(),))
+    item = finish(agent.put_task("go", "reflect:watch"))
     assert item["denied"] and script.read_text() == "INTERVAL = 60\n"

@@ -133,6 +133,13 @@ def command_of(code: str | dict[str, Any]) -> dict[str, Any] | None:
     return code if isinstance(code, dict) and isinstance(code.get("cmd"), str) else None
 
 
+def seconds(value: Any) -> float:
+    """A timeout as a command gives it. Raises ToolError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 600:
+        raise ToolError("timeout must be a number of seconds, at most 600")
+    return float(value)
+
+
 _REFERENCE = re.compile(r"\{\{(\d+)((?:\.[\w-]+)*)\}\}")
 
 

@@ -67,7 +67,7 @@ def write_extension(
     Made anew each time but for the secret, so it can also refresh one that the browser has loaded. Raises ConfigError.
     """
     target = home / "extension"
-    secret = home / "browser" / "secret"
+    secret = paths.pairing(home)
     try:
         if new_secret:
             secret.unlink(missing_ok=True)

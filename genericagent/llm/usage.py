@@ -103,9 +103,9 @@ class Meter:
     cost: float | None = 0.0
     requests: int = 0
 
-    def add(self, usage: Usage, cost: float | None) -> None:
+    def add(self, usage: Usage, cost: float | None, requests: int = 1) -> None:
         self.usage.add(usage)
-        self.requests += 1
+        self.requests += requests
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def as_dict(self) -> dict[str, int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import stat
@@ -33,6 +34,7 @@ from .layers import L4
 JOURNAL, KNOWN, SEEDS = ".journal.jsonl", ".known.json", ".seeds.json"
 KEPT = 256 << 10  # bytes of a file whose text is kept, so that a change of it can be told and taken back
 HASHED = 4 << 20  # bytes of a file that is read to see whether it has changed; of a larger one size and time tell
+_log = logging.getLogger("genericagent.memory")
 NOT_OURS = (L4, "__pycache__")
 
 Mask = Callable[[Any], Any]
@@ -79,17 +81,40 @@ def changed_lines(diff: str, sign: str) -> list[str]:
 
 
 def entries(folder: Path | None = None) -> dict[int, dict[str, Any]]:
-    """Number → change. A line that a crash left half is skipped, but counts."""
+    """Number → change. A line that is no record (a crash left half of it) is told to the log, and counts."""
     file = (folder or paths.memory()) / JOURNAL
     found: dict[int, dict[str, Any]] = {}
     for number, line in enumerate(file.read_bytes().split(b"\n") if file.is_file() else (), 1):
         try:
-            entry = json.loads(line)
-        except ValueError:
+            entry = json.loads(line or b"{}")
+            if line and not all(isinstance(entry[key], str) for key in ("file", "diff", "by")):
+                raise TypeError("not a record")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            _log.warning("line %d of %s is left out: %s", number, file, error)
             continue
-        if isinstance(entry, dict) and {"file", "diff", "by"} <= entry.keys():
+        if line:
             found[number] = entry
     return found
+
+
+def _sound(known: Any) -> bool:
+    """Whether .known.json holds what it should; else it counts as taken away."""
+
+    def fits(value: Any, **kinds: Any) -> bool:
+        return isinstance(value, dict) and all(isinstance(value.get(key), kind) for key, kind in kinds.items())
+
+    if not fits(known, files=dict, pending=dict | None, untold=list | None):
+        return False
+    texts = str | None
+    pending, untold = known.get("pending"), known.get("untold") or []
+    return (
+        all(fits(seen, hash=texts, text=texts) for seen in known["files"].values())
+        and (pending is None or fits(pending, file=str, diff=str, by=str, before=texts, after=texts))
+        and all(
+            isinstance(one, list) and len(one) == 2 and isinstance(one[0], int) and isinstance(one[1], str)
+            for one in untold
+        )
+    )
 
 
 def _hash(data: bytes | None) -> str | None:
@@ -135,12 +160,12 @@ class Records:
         file = self.folder / KNOWN
         try:
             known = json.loads(atomic.read_own(file)) if file.exists() else None
-            known = known if isinstance(known, dict) and isinstance(known.get("files"), dict) else None
-        except ValueError:
-            known = None  # as at the first time: what is there now is known from here on
+        except (ValueError, RecursionError) as error:
+            _log.warning("%s is damaged and made anew: %s", file, error)
+            known = None
         except OSError as error:
             raise ToolError(f"cannot read {file}: {error.strerror or error}") from error
-        if known is None:
+        if known is None or not _sound(known):
             left = self._as_left()
             there = {n: self._seen(self._read(n)) for n in files(self.folder)}
             known = {"files": {n: seen for n, seen in there.items() if left.get(n, seen["hash"]) == seen["hash"]}}
@@ -153,7 +178,10 @@ class Records:
         try:
             copied = json.loads(atomic.read_own(self.folder / SEEDS))["files"]
             left = {str(name): file["copied"] for name, file in copied.items() if file["copied"]}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except FileNotFoundError:
+            left = {}  # the first start
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            _log.warning("%s is damaged: %s", self.folder / SEEDS, error)
             left = {}
         return left | {str(entry["file"]): entry.get("after") for entry in entries(self.folder).values()}
 

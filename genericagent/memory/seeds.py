@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,19 @@ def _update(records: Records) -> list[str]:
 
 def _read(file: Path) -> dict[str, Any]:
     """The record; one that is missing or damaged begins anew, and then every file that differs is the user's."""
+    anew: dict[str, Any] = {"language": language(), "files": {}}
     try:
-        record = json.loads(atomic.read_own(file)) if file.exists() else {}
-        if record.get("language") in ("en", "zh") and isinstance(record.get("files"), dict):
-            return dict(record)
-    except (ValueError, AttributeError):
-        pass
+        record = json.loads(atomic.read_own(file)) if file.exists() else anew
+        if record["language"] not in ("en", "zh"):
+            raise ValueError(f"no language {record['language']!r}")
+        if not all({"copied", "offered"} <= seen.keys() for seen in record["files"].values()):
+            raise ValueError("no hashes")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        logging.getLogger("genericagent.memory").warning("%s is damaged and made anew: %s", file, error)
+        return anew
     except OSError as error:
         raise ToolError(f"cannot read {file}: {error.strerror or error}") from error
-    return {"language": language(), "files": {}}
+    return dict(record)
 
 
 def _hash(text: str) -> str:

@@ -82,8 +82,8 @@ def run_subagents(
     finally:
         _end(running)
     done |= {child.name: _result(child) for child in running}
-    lost = {"status": "interrupted", "full": {"tainted": ""}}  # not begun
-    return [{"name": name, **done.get(name, lost)} for name in names]
+    not_begun = {"status": "interrupted", "full": {"tainted": "", "cost": 0.0}}
+    return [{"name": name, **done.get(name, not_begun)} for name in names]
 
 
 def _started(name: str, prompt: str, command: Sequence[str], inherited: Mapping[str, Any]) -> Child:

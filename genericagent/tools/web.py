@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..browser.wire import command_of
-from ..errors import ToolError
+from ..browser import wire
 from ..prompts import say
 from .text import smart_format
 
@@ -67,11 +66,11 @@ def _clip(text: str) -> str:
 
 def run(driver: Any, page: Page, script: str, tab: str | None, monitor: bool) -> Told:
     """Run JavaScript or a command in a tab. What went wrong in the page is told; raises ToolError for what is else."""
-    command = command_of(script)
+    command = wire.command_of(script)
     if command is None:
         return told(page.execute_js_rich(script, driver, not monitor, JS_TIMEOUT, tab), tab)
     if command["cmd"] == "js" and set(command) <= {"cmd", "code", "dialogs", "tab", "timeout"}:
-        timeout, code = seconds(command.get("timeout", JS_TIMEOUT)), str(command.get("code") or "")
+        timeout, code = wire.seconds(command.get("timeout", JS_TIMEOUT)), str(command.get("code") or "")
         target = tab if command.get("tab") is None else str(command["tab"])
         return told(page.execute_js_rich(code, driver, not monitor, timeout, target, command.get("dialogs")), tab)
     steps = command.get("steps")
@@ -80,12 +79,6 @@ def run(driver: Any, page: Page, script: str, tab: str | None, monitor: bool) ->
             step["code"] = page.el_source() + str(step["code"])
     timeout = JUMP_TIMEOUT if "url" in command else JS_TIMEOUT
     return told(driver.execute_js(command, timeout, tab), tab, str(command.get("url") or ""), command["cmd"] == "batch")
-
-
-def seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 600:
-        raise ToolError(say("web_timeout"))
-    return float(value)
 
 
 def told(result: Mapping[str, Any], tab: str | None = None, asked: str = "", batch: bool = False) -> Told:
@@ -104,8 +97,10 @@ def told(result: Mapping[str, Any], tab: str | None = None, asked: str = "", bat
         rest.pop("tab", None)
     out.facts |= {key: rest[key] for key in _FACTS if rest.get(key)}
     kind = rest.get("type")
-    if kind == "undefined" or _is_plain(rest.get("value"), kind):
-        out.facts["value"] = rest.get("value") if kind != "undefined" else "undefined"
+    if kind == "undefined":
+        out.facts["value"] = "undefined"
+    elif "value" in rest and _is_plain(rest["value"], kind):
+        out.facts["value"] = rest["value"]
     elif "value" in rest:
         out.value = rest["value"]
         out.shown = f"value{'' if kind in _PLAIN else f' ({kind})'}: {_text(out.value)}"

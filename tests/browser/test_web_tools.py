@@ -323,6 +323,16 @@ def test_a_long_value_is_cut_with_its_count_and_a_file_has_it_whole(talk: Any, p
     assert json.loads((paired / "temp" / "value.json").read_text()) == {"a": [1, None], "b": "ü"}
 
 
+def test_a_failure_is_not_written_over_the_file_that_was_wished_for(talk: Any, paired: Path) -> None:
+    (paired / "temp" / "kept.txt").write_text("kept")
+    with serving({"/": "<p>hello"}) as site:
+        results = talk(
+            f"Read {site.url}", js({"cmd": "jump", "url": site.url}), js("nothing.here()", save_to_file="kept.txt")
+        )
+    assert "ReferenceError" in results[1] and (paired / "temp" / "kept.txt").read_text() == "kept"
+    assert '"value"' not in results[0]  # opening an address has none
+
+
 def test_a_script_file_runs_as_it_is_and_one_outside_is_no_way_to_read_it(talk: Any, paired: Path) -> None:
     with serving({"/": "<p>hello"}) as site:
         results = talk(

@@ -325,3 +325,13 @@ def test_a_conversation_that_begins_tainted_stays_so(served: Any, run_agent: Any
     later = run_agent()
     later.resume(agent.session_id)
     assert later.guard.tainted == "a page"
+
+
+def test_those_that_never_began_cost_nothing_and_taint_nothing(served: Any, run_agent: Any, ga_home: Path) -> None:
+    served([subagents(["a", "b"], timeout=0), say("done")])
+    agent = run_agent()
+    queue = agent.put_task("go")
+    while "done" not in (item := queue.get(timeout=60)):
+        pass
+    assert item["cost"] == 0.0 and not agent.guard.tainted
+    assert not list((ga_home / "temp").glob("sub-*"))

@@ -18,17 +18,6 @@ Start = Callable[..., tuple[GenericAgent, ScriptedServer]]
 FACTS = "## [ENVIRONMENT]\n"
 
 
-@pytest.fixture
-def start(model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch) -> Start:
-    def make(replies: Any, **options: Any) -> tuple[GenericAgent, ScriptedServer]:
-        server = model_server(replies)
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "key-for-test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-        return run_agent(**options), server
-
-    return make
-
-
 def do(agent: GenericAgent, text: str) -> tuple[dict[str, Any], list[str]]:
     """(the last item, the notices)."""
     queue, told = agent.put_task(text), []

@@ -464,3 +464,18 @@ def test_another_name_of_a_memory_file_is_no_way_in(handler: GenericAgentHandler
     (tmp_path / "other.txt").hardlink_to(paths.memory() / memory.L1)
     data = do(handler, "file_write", path="other.txt", content="poison").data
     assert data["status"] == "error" and "poison" not in text(memory.L1)
+
+
+@pytest.mark.parametrize("odd", [
+    "[]", '{"files": []}', '{"files": {"x": 3}}', '{"files": {"x": {"hash": 3, "text": null}}}', '{"files": {}, "pending": {"file": 3}}',
+    '{"files": {}, "untold": [3]}', '{"files": {}, "untold": {"a": 1}}', "[" * 100_000, "half {",
+])  # fmt: skip
+def test_odd_records_stop_no_task(handler: GenericAgentHandler, odd: str) -> None:
+    for name in (KNOWN, ".seeds.json"):
+        (paths.memory() / name).write_text(odd)
+        memory.ensure_seeds()
+    with (paths.memory() / ".journal.jsonl").open("a") as file:
+        file.write(odd.replace("\n", " ") + "\n" + '{"file": 3, "diff": null, "by": []}\n')
+    assert all(isinstance(entry["file"], str) for entry in journal())
+    run(handler)
+    assert store(handler, "- a fact")["status"] == "success" and "a fact" in text()
