@@ -104,6 +104,7 @@ class _Member:
     pid: int
     group: int
     job: Job
+    parent: int = 0
 
 
 def end(jobs: list[Job], child: subprocess.Popen[bytes] | None = None) -> None:
@@ -141,10 +142,23 @@ def _signal(members: list[_Member], number: int) -> None:
     for group in groups:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile
             os.killpg(group, number)
-    for member in members:
+    for member in _parents_first(members):
         if member.group not in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # the same
                 os.kill(member.pid, number)
+
+
+def _parents_first(members: list[_Member]) -> list[_Member]:
+    """A shell whose command ends before itself would go on with the next one. (Numbers start anew at 32,768.)"""
+    parent_of = {member.pid: member.parent for member in members}
+
+    def depth(pid: int) -> int:
+        above = 0
+        while (pid := parent_of.get(pid, 0)) and above < len(parent_of):
+            above += 1
+        return above
+
+    return sorted(members, key=lambda member: depth(member.pid))
 
 
 def exists(group: int) -> bool:
@@ -193,7 +207,7 @@ def _member(pid: int, groups: Mapping[int, Job], marks: Mapping[bytes | int, Job
                 job = job or next((marks[m] for m in mark.split(b":") if m in marks), None)
     if job is None and (size := re.search(rb"Max file size +\w+ +(\d+)", _proc(pid, "limits"))):
         job = marks.get(int(size[1]))
-    return _Member(pid, group, job) if job else None
+    return _Member(pid, group, job, parent=int(fields[1])) if job else None
 
 
 def started(pid: int) -> int:

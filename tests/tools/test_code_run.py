@@ -25,7 +25,7 @@ from genericagent.safety.redact import Redactor
 from genericagent.safety.sandbox import Sandbox, why_not
 from genericagent.safety.zones import Zones
 from genericagent.tools import code_run as module
-from genericagent.tools import output
+from genericagent.tools import jobs, output
 from genericagent.tools.code_run import child_env, clean_spool, code_run
 from genericagent.tools.jobs import background, keep, kill_background
 from genericagent.tools.limits import Limits
@@ -92,7 +92,7 @@ def pids(*names: str) -> list[int]:
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 # how a grandchild can try to outlive its call; each writes its pid to g.pid, and later would write canary.txt
-WORK = "echo $$ > g.pid.new; mv g.pid.new g.pid; sleep 30; touch canary.txt"
+WORK = "echo $$ > g.pid.new; mv g.pid.new g.pid; sleep 300; touch canary.txt"
 GRANDCHILDREN = {
     "child": f"sh -c '{WORK}'; true",
     "background": f"sh -c '{WORK}' & wait",
@@ -100,13 +100,13 @@ GRANDCHILDREN = {
     "nohup": f"nohup sh -c '{WORK}' >/dev/null 2>&1 & wait",
     "own group": f"set -m; sh -c '{WORK}' & wait",
     "own session": f"setsid sh -c '{WORK}' & wait",
-    "daemon": f"(setsid sh -c '{WORK}' >/dev/null 2>&1 &) ; sleep 30",
-    "no environment": f"env -i setsid sh -c '{WORK}' >/dev/null 2>&1 & sleep 30",
+    "daemon": f"(setsid sh -c '{WORK}' >/dev/null 2>&1 &) ; sleep 300",
+    "no environment": f"env -i setsid sh -c '{WORK}' >/dev/null 2>&1 & sleep 300",
     "double fork": "python3 - <<'E'\nimport os, time\nif os.fork(): time.sleep(30)\nos.setsid()\nif os.fork(): os._exit(0)\n"
     "os.closerange(0, 100)\nopen('g.new', 'w').write(str(os.getpid()))\nos.rename('g.new', 'g.pid')\n"
-    "os.execve('/bin/sh', ['sh', '-c', 'sleep 30; touch canary.txt'], {})\nE",
-    "holds the pipe": f"(trap '' TERM HUP INT; setsid sh -c '{WORK}' &); sleep 30",
-    "fifty": f"for i in $(seq 49); do (setsid sleep 30 &) ; sleep 30 & done; sh -c '{WORK}'",
+    "os.execve('/bin/sh', ['sh', '-c', 'sleep 300; touch canary.txt'], {})\nE",
+    "holds the pipe": f"(trap '' TERM HUP INT; setsid sh -c '{WORK}' &); sleep 300",
+    "fifty": f"for i in $(seq 49); do (setsid sleep 300 &) ; sleep 300 & done; sh -c '{WORK}'",
 }
 
 
@@ -158,8 +158,8 @@ def running(word: str) -> list[str]:
 @pytest.mark.parametrize("way", GRANDCHILDREN)
 @pytest.mark.parametrize("end", ["stop", "timeout", "close", "exit"])
 def test_something_outlives_the_sandbox(end: str, way: str, box: Sandbox) -> None:  # C044
-    nap = f"30.{int.from_bytes(os.urandom(4), 'big')}"  # known by it also when nothing else is left
-    stop, script = Abort(), GRANDCHILDREN[way].replace("sleep 30", f"sleep {nap}")
+    nap = f"300.{int.from_bytes(os.urandom(4), 'big')}"  # known by it also when nothing else is left
+    stop, script = Abort(), GRANDCHILDREN[way].replace("sleep 300", f"sleep {nap}")
     if end == "exit":
         script = f"({script}\n) & until [ -s g.pid ]; do sleep 0.01; done; echo up; exit 5"
     run = start("echo up; " + script, timeout=1 if end == "timeout" else 30, stop=stop, sandbox=box)
@@ -185,6 +185,16 @@ def test_a_child_that_forks_while_it_is_killed_gets_away() -> None:  # C044
     next(run)
     stop.set()
     assert finish(run)["status"] == "stopped" and not background()
+
+
+def test_a_command_ends_before_its_shell_which_then_begins_the_next(monkeypatch: pytest.MonkeyPatch) -> None:  # C044
+    """A child can have a smaller number than its parent: the numbers start anew at the system's largest."""
+    told = list[int]()
+    monkeypatch.setattr(jobs.os, "kill", lambda pid, number: told.append(pid))
+    job = jobs.Job(7, "", "", own=False)
+    family = {301: 32767, 32767: 20, 20: 4, 400: 1}  # child → parent
+    jobs._signal([jobs._Member(pid, pid, job, parent) for pid, parent in sorted(family.items())], signal.SIGTERM)
+    assert told == [20, 400, 32767, 301]
 
 
 def test_a_clean_end_is_not_given_time() -> None:  # C044
@@ -834,7 +844,7 @@ def test_a_clean_end_is_not_given_time_in_the_sandbox(box: Sandbox) -> None:  # 
 
 
 def test_a_script_that_ends_its_watcher_leaves_something_alive(box: Sandbox) -> None:
-    nap = f"30.{int.from_bytes(os.urandom(4), 'big')}"
+    nap = f"300.{int.from_bytes(os.urandom(4), 'big')}"
     script = f"for i in $(seq 30); do (exec >&- 2>&-; exec sleep {nap}) & done; kill -9 $PPID; sleep {nap}"
     for _ in range(5):
         result = bash(script, sandbox=box)
