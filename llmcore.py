@@ -126,7 +126,7 @@ class BaseSession:
         self._clock, self._rng = clock, rng
         self._window_seen = sys.maxsize  # tokens; less when the provider found a request too long
         self._correction = 1.0  # tokens the provider counted per token we estimated
-        self._transport: Transport | None = None
+        self.transport: Transport | None = None
 
     @property
     def context_win(self) -> int:
@@ -338,9 +338,9 @@ class BaseSession:
             options["max_tokens"] = most
         full_system = f"{system}\n\n{model.extra_sys_prompt}" if model.extra_sys_prompt else system
         request = Request(model.model, full_system, messages, tools, model.stream, options, tail)
-        if self._transport is None:
-            self._transport = Transport(model.proxy, model.verify)
-        return self._transport.post(
+        if self.transport is None:
+            self.transport = Transport(model.proxy, model.verify)
+        return self.transport.send(
             wire.url(model.base_url),
             wire.headers(model.resolve_key()),
             json.dumps(wire.encode(request), ensure_ascii=False).encode(),

@@ -236,10 +236,10 @@ def _serve(args: argparse.Namespace, label: str) -> int:
         return run_chat(agent)
     from .first_run import chosen_model
 
-    with chosen_model() as found:
+    with chosen_model(agent.config) as found:
         if found is None:
             return 0
-        label, args.config = found
+        label, args.config = found[0], found[1] or args.config
         return run_chat(_agent(args, label))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from .listing import names_in
 from .transport import get_json
 
 PATIENCE = 0.5  # seconds; a server on this machine that lists its models more slowly isn't there
@@ -27,13 +27,7 @@ def find_local(environ: Mapping[str, str]) -> list[LocalServer]:
     found = []
     for name, address in (("Ollama", ollama), ("LM Studio", "127.0.0.1:1234")):
         base_url = f"http://{address}/v1"
-        models = _names(get_json(f"{base_url}/models", PATIENCE))
+        models = names_in(get_json(f"{base_url}/models", PATIENCE))
         if models:
             found.append(LocalServer(name, base_url, models))
     return found
-
-
-def _names(listing: Any) -> list[str]:
-    entries = listing.get("data") if isinstance(listing, dict) else None
-    ids = [e.get("id") for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
-    return [i for i in ids if isinstance(i, str) and i and "embed" not in i.lower()]

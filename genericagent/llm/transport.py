@@ -156,6 +156,7 @@ class Transport:
         bundles = map(os.environ.get, ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
         self._session.verify = next(filter(None, bundles), True) if verify is True else verify
         self._proxy = proxy
+        self.date = ""  # of the last answer, as its header says
         adapter = requests.adapters.HTTPAdapter(pool_connections=2, pool_maxsize=4)
         self._session.mount("https://", adapter)
         self._session.mount("http://", adapter)
@@ -165,30 +166,31 @@ class Transport:
             return {"http": self._proxy, "https": self._proxy} if self._proxy else {}
         return {} if is_loopback(url) else get_environ_proxies(url)
 
-    def post(
+    def send(
         self,
         url: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | None,
         *,
         connect: float,
         first_byte: float,
         abort: Abort,
         now: Callable[[], float] = time.time,
     ) -> Stream:
-        """Send and wait for the status and headers. Times in seconds.
+        """POST the body, or GET where there is none, and wait for the status and headers. Times in seconds.
 
         Raises LLMError for a status >= 400 and for any network fault, Aborted when the user stops meanwhile.
         """
-        send = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity", "Content-Type": "application/json", **headers}
+        heads = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity", "Content-Type": "application/json", **headers}
         answer: SimpleQueue[Any] = SimpleQueue()
 
         def call() -> None:
             try:
-                response = self._session.post(
+                response = self._session.request(
+                    "GET" if body is None else "POST",
                     url,
                     data=body,
-                    headers=send,
+                    headers=heads,
                     stream=True,
                     timeout=(connect, first_byte),
                     allow_redirects=False,
@@ -217,6 +219,7 @@ class Transport:
         if isinstance(outcome, Exception):
             raise _network_error(outcome, f"calling {_host(url)}") from outcome
         stream = Stream(outcome, abort)
+        self.date = stream.headers.get("date", "")
         if stream.status >= 300:
             stream.limit(first_byte)
             try:

@@ -224,7 +224,7 @@ class ScriptedServer:
     def _stray(self, conn: socket.socket, method: str, path: str) -> None:
         with self._lock:
             self.strays.append(f"{method} {path}")
-        found = method == "GET" and path.endswith("/models")
+        found = method == "GET" and path.partition("?")[0].endswith("/models")
         body = dump({"object": "list", "data": [{"id": "scripted", "object": "model"}]} if found else {"error": path})
         reply = Reply(status=200 if found else 404)
         conn.sendall(_head(reply, {"Content-Type": "application/json", "Content-Length": str(len(body))}) + body)

@@ -613,7 +613,7 @@ def test_a_model_server_on_this_machine_is_offered_and_never_used_unasked(
     import threading
 
     asked: list[str] = []
-    model = model_server([say("I am local.")])
+    model = model_server([say("ok"), say("I am local.")])
 
     class Ollama(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -641,12 +641,15 @@ def test_a_model_server_on_this_machine_is_offered_and_never_used_unasked(
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         t = start(PROGRAM, rows=50, mark=">", OLLAMA_HOST=f"http://127.0.0.1:{server.server_port}")
-        assert "1  qwen3:14b, served by Ollama" in t.text() and "embed" not in t.text()
+        assert "7  Ollama on this machine (1: qwen3:14b)" in t.text() and "embed" not in t.text()
         assert asked == ["/v1/models"]
+        t.send("7\r")
+        t.until("1  qwen3:14b")
+        t.until(lambda: t.lines()[-1:] == [">"])
         t.send("1\r")
         t.until(lambda: t.lines()[-1:] == ["❯"])
         t.ask("who are you?")
-        assert "I am local." in t.text() and model.requests[0].body["model"] == "qwen3:14b"
+        assert "I am local." in t.text() and model.requests[1].body["model"] == "qwen3:14b"
     finally:
         server.shutdown()
         server.server_close()
