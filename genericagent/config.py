@@ -201,8 +201,9 @@ def known_keys() -> int:
     return len(_resolved)
 
 
-def resolve_secret(given: str, what: str) -> str:
-    """A secret as it is, from `env:NAME`, or from the output of `cmd:…` (asked once). Raises ConfigError without it."""
+def resolve_secret(given: str, what: str, timeout: float = COMMAND_TIMEOUT) -> str:
+    """A secret as it is, from `env:NAME`, or from the output of `cmd:…` (asked once, `timeout` in seconds). Raises
+    ConfigError without it."""
     if given.startswith("env:"):
         value = os.environ.get(given[4:], "").strip()
         if not value:
@@ -215,10 +216,10 @@ def resolve_secret(given: str, what: str) -> str:
 
         try:
             done = subprocess.run(
-                given[4:], shell=True, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, stdin=subprocess.DEVNULL
+                given[4:], shell=True, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
             )
         except subprocess.TimeoutExpired:
-            raise ConfigError(f"{what}: the command did not end within {COMMAND_TIMEOUT} s") from None
+            raise ConfigError(f"{what}: the command did not end within {timeout:.0f} s") from None
         if done.returncode or not done.stdout.strip():
             raise ConfigError(f"{what}: the command gave no key (exit code {done.returncode})")
         _resolved[given] = done.stdout.strip().splitlines()[0]

@@ -288,10 +288,10 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         from .schedule import run_schedule
 
         return run_schedule(rest, _run)
-    if name == "doctor" and rest:
-        raise UsageError("`doctor` takes no arguments")
     if name == "doctor":
+        if rest not in ([], ["--offline"]):
+            raise UsageError("`doctor` takes only --offline, which asks neither the models nor Telegram")
         from .doctor import run_doctor
 
-        return run_doctor()
+        return run_doctor(offline=bool(rest))
     raise UsageError(f"`{name}` is not in this version yet" + (f" (a folder? write .{os.sep}{name})"))

@@ -207,6 +207,18 @@ def memory(chat: Chat, args: str) -> None:
     chat.say("plain", text=run_memory(args.split())[0])
 
 
+@command(usage="[offline]")
+def doctor(chat: Chat, args: str) -> None:
+    """what works here and what does not; each model is asked for a word, unless offline"""
+
+    def look() -> None:
+        from .doctor import report
+
+        chat.say("plain", text="\n".join(map(str, report(chat.agent.config, offline=args == "offline"))))
+
+    threading.Thread(target=look, name="doctor", daemon=True).start()
+
+
 @command()
 def verbose(chat: Chat, args: str) -> None:
     """show all output and thinking, or only the heads"""

@@ -151,9 +151,9 @@ def test_what_still_runs_in_the_background_is_named_and_ended_at_exit(play: Play
 
 def test_doctor_says_what_holds_and_fails_when_something_is_broken(run_ga: Any, ga_home: Path) -> None:
     (ga_home / "config.toml").write_text(
-        "[safety]\nallow = ['write:~/notes/**']\ndeny = ['exec:rm *']\n[telegram]\nallowed_users = [42]\n"
+        "[[llm]]\nmodel = 'm'\nbase_url = 'http://127.0.0.1:9'\n[safety]\nallow = ['write:~/notes/**']\ndeny = ['exec:rm *']\n[telegram]\nallowed_users = [42]\n"
     )
-    done = run_ga("doctor")
+    done = run_ga("doctor", "--offline")
     assert done.returncode == 0 and done.stderr == ""
     for wanted in (
         "sandbox",

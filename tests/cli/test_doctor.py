@@ -1,0 +1,215 @@
+"""`ga doctor` and `/doctor`: each fault is found, named with what mends it, and none makes the doctor hang."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from email.utils import formatdate
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_chat_pty import CTRL_D, PROGRAM, Terminal
+from test_first_run import Site
+
+from genericagent import prompts
+from genericagent.cli import doctor
+from genericagent.cli.doctor import Line, report, together
+from genericagent.config import Config
+from genericagent.scripted import Reply, ScriptedServer, say
+from llmcore import load_config
+
+KEY = "Q7-canary-key-Zf83kx90Lm21"
+BOT = "1234567890:canary-bot-token-abcdefghijklmnopqr"
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer([say("ok")] * 3, token=KEY) as server:
+        yield server
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Where Telegram is."""
+    site = Site()
+    monkeypatch.setattr(doctor, "TELEGRAM", site.url)
+    threading.Thread(target=site.serve_forever, daemon=True).start()
+    yield site
+    site.shutdown()
+    site.server_close()
+
+
+def configured(home: Path, server: ScriptedServer, key: str = KEY, more: str = "") -> Config:
+    entry = f'[[llm]]\napi = "anthropic"\nmodel = "some-model"\nbase_url = "{server.url}"\napi_key = "{key}"\n'
+    (home / "config.toml").write_text(entry + more)
+    return load_config()
+
+
+def problems(lines: list[Line]) -> list[Line]:
+    return [line for line in lines if line.state == "problem"]
+
+
+def test_a_working_installation_costs_one_small_call(run_ga: Any, ga_home: Path, server: ScriptedServer) -> None:
+    configured(ga_home, server)
+    done = run_ga("doctor")
+    assert done.returncode == 0 and done.stderr == "" and "PROBLEM" not in done.stdout
+    assert "answered in" in done.stdout and "$0.000000" in done.stdout and KEY not in done.stdout
+    assert [request.body["max_tokens"] for request in server.requests] == [16]
+    assert "spent today" in run_ga("doctor", "--offline").stdout and len(server.requests) == 1
+    assert (
+        sum(1 for line in next((ga_home / "spend").glob("*.jsonl")).read_text().splitlines() if "settle" in line) == 1
+    )
+
+
+def test_no_model_is_no_problem(run_ga: Any) -> None:
+    done = run_ga("doctor")
+    assert done.returncode == 1 and "PROBLEM no model" in done.stdout and "→" in done.stdout
+    assert run_ga("doctor", "everything").returncode == 2
+
+
+def test_a_refused_key_is_told_without_where_it_stands(ga_home: Path, server: ScriptedServer) -> None:
+    (line,) = problems(report(configured(ga_home, server, "another-canary-key-000")))
+    assert "401" in line.text and f"{ga_home}/config.toml:1" in line.mend and "canary" not in str(line)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said", "mend"),
+    [
+        (Reply(status=404, text="no such model"), "no such model", "correct model or base_url"),
+        (Reply(status=529, text="overloaded"), "overloaded", "curl -I http"),
+        (Reply(status=401, text=f"bad key {KEY}"), "bad key [a key]", "valid key"),
+    ],
+)
+def test_a_fault_of_the_model_is_told_without_what_mends_it(
+    ga_home: Path, server: ScriptedServer, reply: Reply, said: str, mend: str
+) -> None:
+    server.replies = [reply]
+    (line,) = problems(report(configured(ga_home, server)))
+    assert said in line.text and mend in line.mend and len(server.requests) == 1  # no retries
+
+
+def test_a_model_that_hangs_holds_the_doctor(
+    ga_home: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "PATIENCE", 0.3)
+    server.replies = [Reply(text="ok", hang_before_headers=50)]
+    (line,) = problems(report(configured(ga_home, server)))
+    assert "no answer within" in line.text
+
+
+def test_a_check_that_hangs_holds_the_others() -> None:
+    end = threading.Event()
+
+    def hangs() -> Iterator[Line]:
+        yield Line("ok", "begun")
+        end.wait(50)
+
+    try:
+        lines = together([hangs, lambda: iter([Line("ok", "the other")])], limit=0.3)
+    finally:
+        end.set()
+    assert [line.state for line in lines] == ["ok", "problem", "ok"] and "did not end" in lines[1].text
+
+
+def test_a_configuration_that_cannot_be_read_ends_the_doctor(run_ga: Any, ga_home: Path) -> None:
+    (ga_home / "config.toml").write_text("[[llm]\n")
+    done = run_ga("doctor", "--offline")
+    assert done.returncode == 1 and "config.toml" in done.stdout and "clock" in done.stdout
+    (ga_home / "config.toml").write_text("[limits]\nmax_trun = 3\n")
+    done = run_ga("doctor", "--offline")
+    assert done.returncode == 1 and "max_trun" in done.stdout and "→ correct it there" in done.stdout
+
+
+def test_the_daily_limit_does_not_hold_the_doctor(ga_home: Path, server: ScriptedServer) -> None:
+    more = '[limits]\ndaily_cost = 0.000001\n[prices."some-model"]\ninput = 10.0\noutput = 10.0\n'
+    (line,) = problems(report(configured(ga_home, server, more=more)))
+    assert "daily limit" in line.text and "daily_cost" in line.mend and server.requests == []
+
+
+def test_two_entries_with_one_key_and_model_are_asked_twice(ga_home: Path, server: ScriptedServer) -> None:
+    twice = configured(ga_home, server)
+    twice.models.append(replace(twice.models[0], name="again"))
+    lines = report(twice)
+    assert problems(lines) == [] and len(server.requests) == 1
+
+
+def test_telegram_lets_in_nobody_and_nobody_is_told(ga_home: Path, server: ScriptedServer, site: Site) -> None:
+    site.lists = {f"/bot{BOT}/getMe": {"ok": True, "result": {"username": "my_bot"}}}
+    (line,) = problems(report(configured(ga_home, server, more=f'[telegram]\ntoken = "{BOT}"\n')))
+    assert "nobody" in line.text and "allowed_users" in line.mend
+    good = configured(ga_home, server, more=f'[telegram]\ntoken = "{BOT}"\nallowed_users = [42]\n')
+    lines = report(good)
+    assert problems(lines) == [] and "42; @my_bot" in "\n".join(map(str, lines))
+    asked = len(site.asked)
+    report(good, offline=True)
+    assert len(site.asked) == asked
+
+
+def test_a_refused_bot_token_is_shown(ga_home: Path, server: ScriptedServer, site: Site) -> None:
+    given = configured(ga_home, server, more=f'[telegram]\ntoken = "{BOT}"\nallowed_users = [42]\n')
+    (line,) = problems(report(given))
+    assert "404" in line.text and "@BotFather" in line.mend and "canary" not in str(line)
+
+
+def test_a_full_disk_or_a_home_that_cannot_be_written_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(**where: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    unwritable, full, _ = problems(report(Config(), offline=True))
+    assert "Read-only" in unwritable.text and "chmod" in unwritable.mend
+    assert "0.0 GB" in full.text and "du -ah" in full.mend
+
+
+def test_a_missing_package_is_a_riddle(monkeypatch: pytest.MonkeyPatch) -> None:  # C095
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "websockets" else real(name))
+    line = problems(report(Config(), offline=True))[0]
+    assert "websockets" in line.text and line.mend.endswith("-m pip install websockets")
+
+
+@pytest.mark.parametrize(("off", "state"), [(0, "ok"), (-100, "ok"), (4000, "problem"), (-4000, "problem")])
+def test_a_wrong_clock_is_not_seen(off: int, state: str) -> None:
+    now = 1_900_000_000.0
+    line = doctor._clock([("nonsense", now), (formatdate(now - off, usegmt=True), now)], lambda: now)
+    assert line.state == state and bool(line.mend) == (state == "problem")
+
+
+def test_a_clock_before_the_program_was_made_is_not_seen() -> None:
+    assert doctor._clock([], lambda: 1000.0).state == "problem"
+
+
+def test_the_doctor_speaks_english_only(ga_home: Path, server: ScriptedServer) -> None:
+    prompts.set_language("zh")
+    try:
+        text = "\n".join(map(str, report(configured(ga_home, server, "wrong-canary-key-000"))))
+    finally:
+        prompts.set_language(None)
+    assert "问题" in text and "请在此处填入有效的密钥" in text and "PROBLEM" not in text
+
+
+def test_the_doctor_in_the_chat_holds_the_input(ga_home: Path, server: ScriptedServer) -> None:
+    configured(ga_home, server)
+    t = Terminal(PROGRAM, {**os.environ, "TERM": "xterm-256color"}, 100, 60)
+    try:
+        ready: Callable[[], bool] = lambda: t.lines()[-1:] == ["❯"]  # noqa: E731
+        t.until(ready)
+        t.send("/doctor\r")
+        t.until("clock:")
+        assert "answered in" in t.text() and KEY not in t.text()
+        t.until(ready)
+        t.send("/doctor offline\r")
+        t.until(lambda: t.text().count("clock:") == 2)
+        assert len(server.requests) == 1
+        t.send(CTRL_D)
+        assert t.wait() == 0
+    finally:
+        t.close()
