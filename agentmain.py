@@ -48,6 +48,7 @@ from genericagent.llm import blocks, usage
 from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap
 from genericagent.llm.history import user_line
 from genericagent.memory.evidence import Evidence
+from genericagent.project_notes import Notes, read_notes
 from genericagent.prompts import prompt, say, set_language
 from genericagent.safety.asking import NO, Answer, Desk
 from genericagent.safety.guard import TERMINAL, Containment, Guard, contain, zones_of
@@ -111,15 +112,16 @@ class Task:
     put: Callable[[dict[str, Any]], None] = lambda item: None  # into the queue, without keys
 
 
-def get_system_prompt(cwd: Path | None = None, sandbox: Sandbox | None = None) -> str:
-    """The system prompt of a task that starts now: role, date, working directory, what commands can reach, memory index."""
+def get_system_prompt(cwd: Path | None = None, sandbox: Sandbox | None = None, notes: str = "") -> str:
+    """The system prompt of a task that starts now: role, date, working directory, what commands can reach, memory index, and
+    the project's notes."""
     walls = ""
     if sandbox:
         walls = say("walls", temp=paths.temp()) + ("" if sandbox.net else say("walls_net"))
     return prompt("system").format(
         memory=paths.memory(), date=time.strftime("%Y-%m-%d"), cwd=cwd or paths.temp(), walls=walls,
         insight=memory.insight(),
-    )  # fmt: skip
+    ) + notes  # fmt: skip
 
 
 class GenericAgent:
@@ -152,6 +154,7 @@ class GenericAgent:
         self._clients: dict[int, BaseClient] = {}
         self._chosen = 0
         self._journal: Journal | None = None
+        self._project: dict[Path, Notes] = {}  # by workspace, as they were when the conversation first saw them
         self._notes: tuple[str, int] | None = None  # the last task's notepad and how many tasks ago it was
         self._session_folder: Path | None = None  # where a resumed conversation worked
         self._budget = Budget()
@@ -372,6 +375,7 @@ class GenericAgent:
         self._close_journal()
         self.lines, self._notes, self.session_id, self._session_folder = [], None, "", None
         self.guard, self.evidence = self._new_guard(), Evidence()
+        self._project.clear()
         self.session_meter = usage.Meter()
         for client in self._clients.values():
             client.backend.reset()
@@ -586,7 +590,8 @@ class GenericAgent:
 
         self._emit = emit
         self._fresh_config()
-        for line in memory.ensure_seeds(self.redact.json):
+        unread = self.workspace not in self._project
+        for line in [*memory.ensure_seeds(self.redact.json), *filter(None, [unread and self.project_notes().line])]:
             emit({"kind": "notice", "text": line})
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.task_meter, self._turn_meters = usage.Meter(), {}
@@ -627,7 +632,15 @@ class GenericAgent:
         return self._conclude(handler, reason)
 
     def _system_prompt(self) -> str:
-        return self.redact(get_system_prompt(self.workspace, self.guard.containment.sandbox))
+        notes = self.project_notes().section
+        return self.redact(get_system_prompt(self.workspace, self.guard.containment.sandbox, notes))
+
+    def project_notes(self) -> Notes:
+        """Those of the workspace, read once in a conversation; a sub-agent's folder was not chosen by the user."""
+        where = self.workspace
+        if where not in self._project:
+            self._project[where] = Notes() if self.options.depth else read_notes(where, self._rules)
+        return self._project[where]
 
     def _conclude(self, handler: GenericAgentHandler, reason: dict[str, Any]) -> dict[str, Any]:
         """What a finished loop means: status, answer, question, error; and what the next task is told of this one."""
@@ -803,7 +816,7 @@ class GenericAgent:
         held, walls = self.containment(), say("banner_open")
         if held.sandbox:
             walls = say("banner_walls") + ("" if held.sandbox.net else say("banner_net"))
-        first = [self.options.label, f"{name} · {self.workspace}", held.note or walls]
+        first = [self.options.label, f"{name} · {self.workspace}", held.note or walls, self.project_notes().line]
         return [*filter(None, first), *self.told, *self.problems]
 
 

@@ -22,7 +22,7 @@ from ..prompts import say
 from .confine import Confinement
 from .policy import UNKNOWN, Action, Grants, Mode, Origin, Rules, decide, ruled_out, settle, strictest
 from .term import one_line, visible
-from .zones import ARCHIVE, Zones
+from .zones import ARCHIVE, NOTES, Zones
 
 if TYPE_CHECKING:  # imported when they are needed: a task without a script needs none of them
     from .commands import Findings
@@ -208,6 +208,8 @@ class Guard:
                 self.tainted and self.containment.sandbox is None and self.about_memory(tool, args, cwd)
             ):  # it may write there
                 actions.append(Action(tool, "write", (str(self.zones.home / "memory"),), memory=True))
+            if self.tainted and (notes := [name for name in NOTES if name in str(args.get("script"))]):
+                actions.append(Action(tool, "write", (str(self.zones.workspace / notes[0]),), memory=True))
             return actions, findings
         if tool == "web_execute_js" and args.get("save_to_file"):
             return [Action(tool, "read"), self._write(tool, str(args["save_to_file"]), cwd)], None
@@ -257,7 +259,8 @@ class Guard:
         zone = self.zones.of(Path(target))
         if zone == "protected" or Path(target) in self.fixed:
             return Action(tool, "control", (target,))
-        return Action(tool, "write", (target,), outside=zone == "outside", memory=zone == "memory")
+        lasting = zone == "memory" or Path(target).name.lower() in map(str.lower, NOTES)
+        return Action(tool, "write", (target,), outside=zone == "outside", memory=lasting)
 
     def references(self, args: Mapping[str, Any], cwd: Path) -> list[str]:
         """The real paths of the files whose lines a file_write takes over."""

@@ -43,13 +43,14 @@ OWN_SECRET = (
     "config.toml", "mykey.py", "mykey.json", "sessions", ARCHIVE, "logs", "spend", "chat_history", "browser", "extension",
     "outbox",
 )  # fmt: skip
+NOTES = ("AGENTS.md", "CLAUDE.md")  # a project's, which join the system prompt
 # What steers a task that runs, in its folder below temp. What it is asked by and answers with beside that has names
 # (input.txt, result.json, output.txt) that a model may well give to files of its own: never followed when it is a link.
 OWN_STEERING = ("_intervene", "_keyinfo", "_stop", "reply.txt", "_history.json", ".lock")
 _GIT_PART = re.compile(rf"/\.git/(?:modules/.+/|worktrees/[^/]+/)?(?:{'|'.join(map(re.escape, GIT))})/")
 _STEERING = re.compile(rf"/[^/]+/(?:{'|'.join(map(re.escape, OWN_STEERING))})")
 # Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt)
-_UNSEEN = re.compile(
+UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
@@ -109,7 +110,7 @@ def _below(path: Path, folder: Path) -> bool:
 
 def _folded(name: str) -> str:
     """As disks without case compare: folded, and without the characters that nobody sees (HFS+, ext4 casefold)."""
-    return name.lower() if name.isascii() else _UNSEEN.sub("", name.casefold())
+    return name.lower() if name.isascii() else UNSEEN.sub("", name.casefold())
 
 
 def _named(path: Path, folder: Path, names: tuple[str, ...]) -> bool:
