@@ -123,7 +123,7 @@ def _set_up(choice: Choice, config: Config) -> dict[str, str] | None:
             if step == "address":
                 if not (word := _asked("address")):
                     return None
-                entry["base_url"] = clean_address(word)
+                entry |= {"base_url": clean_address(word), "api_key": ""}  # a key is for the address it was given for
                 _model(entry | {"api_key": "unknown"})
                 step = "key"
             elif step == "key":

@@ -174,6 +174,28 @@ def test_a_wrong_address_cannot_be_corrected(begin: Start, provider: ScriptedSer
     waiting(t)
 
 
+def test_a_key_goes_to_an_address_that_it_was_not_given_for(begin: Start, provider: ScriptedServer) -> None:
+    with ScriptedServer([say("ok")]) as other:
+        t = begin(provider.url)
+        answer(t, "1", "not shown")
+        answer(t, KEY, "1  scripted")
+        waiting(t)
+        answer(t, "not-in-the-list", "No name in the list")
+        waiting(t)
+        provider.replies = [Reply(status=404, text="no such model")]
+        answer(t, "not-in-the-list", "no such model")
+        waiting(t)
+        answer(t, "a", "The address")
+        waiting(t)
+        answer(t, other.url, "not shown")
+        answer(t, "two words", "spaces in it")
+        waiting(t)
+        answer(t, "m", "Which one")
+        waiting(t)
+        answer(t, "1", "It works")
+        assert len(other.requests) == 1 and KEY not in str(other.requests[0].headers)
+
+
 def test_an_endpoint_without_a_list_cannot_be_used(begin: Start, site: Site, ga_home: Path) -> None:
     site.lists = {}
     t = begin(OPENAI_BASE_URL=site.url)
