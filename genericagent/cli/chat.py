@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, TextIO
@@ -94,6 +95,16 @@ def news() -> Iterator[str]:
             yield one_line(line, SHOWN_NEWS) if len(line) <= SHOWN_NEWS else f"{one_line(line, SHOWN_NEWS)} {full}"
 
 
+@dataclass
+class Menu:
+    """Something to choose: `then` gets the index of a row; `other`, if given, what the user typed instead of choosing."""
+
+    rows: list[str]
+    then: Callable[[int], None]
+    other: Callable[[str], None] | None = None
+    marked: int | None = 0  # the row that Enter chooses; None: none before an arrow key was pressed
+
+
 class Chat:
     """One conversation at a terminal. Its methods may be called from the face's thread and the followers'."""
 
@@ -107,7 +118,7 @@ class Chat:
         self.running = self.stopping = self._leaving = False
         self._hint, self._hint_until, self._armed_until = "", 0.0, 0.0
         self._waiting: deque[str] = deque()
-        self._choices: list[str] = []
+        self.menu: Menu | None = None  # what is to be chosen now
         self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
         self._follower: threading.Thread | None = None
@@ -160,8 +171,13 @@ class Chat:
         if not self.face.echoes:
             self.show([Piece("user", self._echo(text))])
         try:
+            if self.menu and text.isdecimal() and 1 <= int(text) <= len(self.menu.rows):
+                return self.chosen(int(text) - 1)
             if commands.run(self, text):
                 return None
+            menu, self.menu = self.menu, None  # who types something else has seen it
+            if menu and menu.other:
+                return menu.other(text)
             if self.view.asking:
                 return self._decide(text)
             with self._lock:
@@ -194,6 +210,7 @@ class Chat:
         if cleared:
             self._armed_until = 0.0
         elif not self.stop():
+            self.menu = None
             self._sure("press_again")
 
     def leave(self) -> None:
@@ -224,7 +241,21 @@ class Chat:
 
     def forget(self) -> None:
         """The conversation was replaced: an open question is void."""
-        self._choices = []
+        self.menu = None
+
+    def choose(self, title: str, menu: Menu) -> None:
+        """Let the user choose one of the rows, by arrow keys or by its number."""
+        self.show([Piece("question", title)] if title else [])
+        if self.face.echoes:
+            self.show([Piece("plain", f"  {n}. {one_line(row, 300)}") for n, row in enumerate(menu.rows, 1)])
+        self.menu = menu
+        self.face.refresh()
+
+    def chosen(self, index: int) -> None:
+        """A row of the open menu was taken."""
+        menu, self.menu = self.menu, None
+        if menu:
+            menu.then(index)
 
     def show(self, pieces: Iterable[Piece]) -> None:
         hide = getattr(self.agent, "redact", str)  # an agent without a model has no keys
@@ -258,10 +289,8 @@ class Chat:
         return "\n".join([*lines[:ECHO_LINES], more])
 
     def _send(self, text: str) -> None:
-        """Hand `text` to the agent; a number after a question with choices means that choice."""
-        if text.isdecimal() and 1 <= int(text) <= len(self._choices):
-            text = self._choices[int(text) - 1]
-        self._choices = []
+        """Hand `text` to the agent."""
+        self.menu = None
         self.view.start()
         queue = self.agent.put_task(text, source="user")
         self.running, self.stopping = True, False
@@ -302,7 +331,6 @@ class Chat:
                 self._waiting.clear()
                 self.running = self.stopping = False
                 self._hint_until = 0.0
-                self._choices = list(map(str, (item.get("question") or {}).get("candidates") or []))
         self.show(pieces)
         if going_on:
             self.show([Piece("user", self._echo(text))])
@@ -310,7 +338,14 @@ class Chat:
                 self._send(text)
         elif text and not self.face.give_back(text):
             self.say("not_sent", text=text)
+        if not going_on and (choices := [str(c) for c in (item.get("question") or {}).get("candidates") or []]):
+            self.choose("", Menu(choices, lambda index: self._answer(choices[index])))
         self.face.refresh()
+
+    def _answer(self, text: str) -> None:
+        """A choice the model offered, sent as the user's words."""
+        self.show([Piece("user", text)])
+        self._send(text)
 
 
 def _batch(queue: Queue[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -511,7 +546,24 @@ class Screen:
         status, tail = self._chat.live()
         rows = _fold(tail, width, height) if tail else []
         lines = [("", row) for row in rows] + ([("fg:ansibrightblack", status)] if status else [])
+        lines += self._menu(width, height)
         return [(style, line + "\n") for style, line in lines] + [("bold", "❯ ")]
+
+    def _menu(self, width: int, height: int) -> list[tuple[str, str]]:
+        """The rows of the open menu that fit, around the marked one."""
+        if not (menu := self._chat.menu):
+            return []
+        first = max(0, min((menu.marked or 0) - height + 1, len(menu.rows) - height))
+        return [
+            ("bold" if n == menu.marked else "", f"{'❯' if n == menu.marked else ' '} {n + 1}. {row}"[:width])
+            for n, row in enumerate(map(one_line, menu.rows[first : first + height]), first)
+        ]
+
+    def _move(self, by: int) -> None:
+        menu = self._chat.menu
+        if menu and menu.rows:
+            menu.marked = (-1 if by > 0 else 0) + by if menu.marked is None else menu.marked + by
+            menu.marked %= len(menu.rows)
 
     def _keys(self) -> Any:
         from prompt_toolkit.enums import DEFAULT_BUFFER
@@ -522,7 +574,19 @@ class Screen:
         here = has_focus(DEFAULT_BUFFER)
         empty = Condition(lambda: not self._session.default_buffer.text)
 
-        @keys.add("enter", filter=here)
+        menu = Condition(lambda: chat.menu is not None) & empty
+
+        @keys.add("up", filter=here & menu)
+        @keys.add("down", filter=here & menu)
+        def _mark(event: Any) -> None:
+            self._move(1 if event.key_sequence[0].key == "down" else -1)
+
+        @keys.add("enter", filter=here & menu)
+        def _choose(event: Any) -> None:
+            if chat.menu and chat.menu.marked is not None:
+                chat.chosen(chat.menu.marked)
+
+        @keys.add("enter", filter=here & ~menu)
         def _send(event: Any) -> None:
             buffer = event.current_buffer
             text = buffer.text

@@ -368,7 +368,6 @@ class View:
             question = item.get("question") or {}
             choices = question.get("candidates") or []
             pieces.append(Piece("question", clean(str(question.get("question") or ""))))
-            pieces += [Piece("question", f"  {n}. {one_line(str(c), 300)}") for n, c in enumerate(choices, 1)]
             pieces.append(Piece("dim", self.texts["pick" if choices else "answer_below"]))
         elif status == "done":
             if item.get("answer") and not self._said:

@@ -367,12 +367,26 @@ def test_stop_command_and_quit_command(start: Callable[..., Terminal]) -> None:
 def test_a_question_is_answered_by_a_number_or_text(start: Callable[..., Terminal]) -> None:
     t = start()
     t.ask("ask")
-    at = t.lines().index("Which colour?")
-    assert t.lines()[at + 1 : at + 3] == ["  1. red", "  2. blue"] and "Waiting for" not in t.text()
+    assert "Which colour?" in t.lines() and "Waiting for" not in t.text()
+    t.until("❯ 1. red\n  2. blue\n❯")
     t.ask("2")
-    assert "got 'blue'" in t.text()
+    assert "got 'blue'" in t.text() and "1. red" not in t.text()
     t.ask("2")
     assert "got '2'" in t.text()  # the question is answered: a number is a number again
+
+
+def test_the_arrow_keys_do_not_choose_or_text_of_ones_own_is_refused(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("ask")
+    t.until("❯ 1. red")
+    t.send(b"\x1b[B")
+    t.until("❯ 2. blue")
+    t.send(b"\x1b[B\x1b[A\r")
+    t.until("got 'blue'")
+    t.ask("ask")
+    t.until("❯ 1. red")
+    t.ask("green")
+    assert "got 'green'" in t.text() and "1. red" not in t.text()
 
 
 def test_ctrl_c_at_a_question_breaks_the_input(start: Callable[..., Terminal]) -> None:  # C166

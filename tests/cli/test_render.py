@@ -286,7 +286,7 @@ def test_how_a_task_ended_is_said() -> None:
     assert end(status="interrupted") == ["interrupted"]
     question = {"question": "Which\x1b[2J one?", "candidates": ["a", 2]}
     assert end(status="needs_input", question=question) == [
-        "", "Which one?", "  1. a", "  2. 2", "Type a number, or an answer of your own.",
+        "", "Which one?", "Choose with the arrow keys or a number, or type an answer of your own.",
     ]  # fmt: skip
     assert end(files_changed={"/tmp/a": "written", "/tmp/b\x1b[2J": "patched"}) == ["changed: /tmp/a, /tmp/b"]
     assert end(status="failed", error="Error: Text.") == ["failed"]
