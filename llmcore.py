@@ -113,6 +113,7 @@ class BaseSession:
         self.name = self.model.name
         self.native = self.model.native
         self.history: list[Message] = []
+        self.used = 0  # tokens of the context, as the provider counted them last
         self.abort = Abort()
         self.record: Callable[[dict[str, Any]], None] = lambda record: None
         self.notice: Callable[..., None] = lambda text, seconds=0.0: _log.info(text)
@@ -141,6 +142,7 @@ class BaseSession:
     def reset(self, messages: Sequence[Message] = ()) -> None:
         """Start again from `messages` (a resumed conversation) or from nothing."""
         self.history, self.checkpoint = list(messages), 0
+        self.used = int(self._correction * sum(map(usage.estimate_message, messages)))
 
     def ask(
         self, content: list[Block], system: str, tools: list[dict[str, Any]], *, tail: str = "", request: bool = False
@@ -206,6 +208,7 @@ class BaseSession:
         """Correct the token estimate by what the provider counted."""
         if answer.usage is None:
             return
+        self.used = answer.usage.input + answer.usage.output
         guess = self._fixed(system, tools, tail) + sum(map(usage.estimate_message, self.history))
         if answer.usage.input > 500:
             self._correction = min(2.0, max(0.5, answer.usage.input / guess))

@@ -30,12 +30,16 @@ from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
 from . import commands
 from .render import Painter, Piece, View
+from .status import Vitals, cut, status_line, vitals
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 FRAME = 0.03  # seconds between two updates of the screen
 ARMED = 2.0  # seconds in which a second Ctrl-C quits
-LIVE_ROWS = 6  # rows of unfinished text above the input
+LIVE_ROWS = 8  # rows of unfinished text above the input
+QUEUE_ROWS = 3  # waiting messages that are shown
+LONG = 10.0  # seconds after which the end of a task is worth a sound
 SHOWN_NEWS = 200  # characters of a message that came meanwhile
+BETWEEN_BELLS = 0.25  # seconds; shorter and they are heard as one
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
 
@@ -114,10 +118,11 @@ class Chat:
         plain = os.environ.get("TERM") in ("dumb", "unknown")
         colour = not plain and not os.environ.get("NO_COLOR")
         self.painter = Painter(rich=not plain, colour=colour)
-        self.view = View(texts)
+        self.view = View(texts, unfold="" if plain else texts["unfold"], alive=not plain)
         self.running = self.stopping = self._leaving = False
         self._hint, self._hint_until, self._armed_until = "", 0.0, 0.0
         self._waiting: deque[str] = deque()
+        self._began = 0.0
         self.menu: Menu | None = None  # what is to be chosen now
         self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
@@ -168,6 +173,14 @@ class Chat:
         text = clean(text).strip()
         if not text:
             return None
+        with self._lock:
+            later = self.running and not self.view.asking and commands.parse(text) is None
+            if later:
+                self._waiting.append(text)
+        if later:
+            if self.face.echoes:
+                self.say("queued", n=len(self._waiting))
+            return self.face.refresh()
         if not self.face.echoes:
             self.show([Piece("user", self._echo(text))])
         try:
@@ -184,7 +197,6 @@ class Chat:
                 if not self.running:
                     return self._send(text)
                 self._waiting.append(text)
-            self.say("queued", n=len(self._waiting))
         except Exception as error:  # a bug ends this line, not the conversation
             logging.getLogger(__name__).exception("cannot handle a line")
             self.error("plain", text=one_line(f"{type(error).__name__}: {error}", 500))
@@ -204,6 +216,33 @@ class Chat:
         elif not self.face.echoes:
             self.say(f"may_said_{answer.scope}")
         return None
+
+    def steer(self, text: str) -> None:
+        """Give the running task a word at its next turn; without one it is a message like any other."""
+        if not (text := clean(text).strip()):
+            return None
+        if not self.running:
+            return self.submit(text)
+        self.show([Piece("user", self._echo(f"↪ {text}"))])
+        with self._lock:  # it may not have taken the one before yet
+            self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, text]))
+        return None
+
+    def waiting(self) -> list[str]:
+        """The messages that wait for the end of the running task."""
+        return list(self._waiting)
+
+    def take_back(self) -> str:
+        """The newest message that waits, which then waits no more; "" when there is none."""
+        with self._lock:
+            return self._waiting.pop() if self._waiting else ""
+
+    def unfold(self) -> None:
+        """Show the newest folded thing in full."""
+        if pieces := self.view.unfold():
+            self.show(pieces)
+        else:
+            self.tell("nothing_folded")
 
     def interrupt(self, cleared: bool = False) -> None:
         """Ctrl-C: it has cleared text, or else stops the run, or else asks before it quits."""
@@ -275,11 +314,12 @@ class Chat:
         self._hint, self._hint_until = self.texts[key], time.monotonic() + ARMED
         self.face.hint(self._hint)
 
-    def live(self) -> tuple[str, str]:
-        """(status, unfinished text), both possibly empty."""
-        status, tail = self.view.live() if self.running else ("", "")
+    def live(self, width: int) -> tuple[str, str]:
+        """(status line of at most `width` cells, unfinished text)"""
+        state, tail = self.view.live() if self.running else ("", "")
         hint = self._hint if time.monotonic() < self._hint_until else ""
-        return hint or status, tail
+        seen = vitals(self.agent, self.texts) if hasattr(self.agent, "config") else Vitals()
+        return status_line(self.texts, seen, hint or state, self.view.turn if self.running else 0, width), tail
 
     def _echo(self, text: str) -> str:
         lines = text.split("\n")
@@ -293,7 +333,8 @@ class Chat:
         self.menu = None
         self.view.start()
         queue = self.agent.put_task(text, source="user")
-        self.running, self.stopping = True, False
+        self.running, self.stopping, self._began = True, False, time.monotonic()
+        self.face.announce(f"✻ {one_line(text, 40)}")
         self._follower = threading.Thread(target=self._follow, args=(queue,), daemon=True)
         self._follower.start()
 
@@ -311,6 +352,8 @@ class Chat:
                     logging.getLogger(__name__).exception("cannot show an item")
             if "done" in last:
                 return self._end(last, pieces)
+            if any((item.get("event") or {}).get("kind") == "ask" for item in items):
+                self.face.alert(True)
             if pieces:
                 self.show(pieces)
             else:
@@ -323,6 +366,9 @@ class Chat:
     def _end(self, item: dict[str, Any], pieces: list[Piece]) -> None:
         """Show the last pieces of a task; then comes the next message that waits, if all went well."""
         with self._lock:
+            if (unsaid := getattr(self.agent, "intervene", None)) and item.get("status", "done") != "interrupted":
+                self._waiting.appendleft(unsaid)  # there was no further turn to say it in
+            self.agent.intervene = None
             going_on = item.get("status", "done") == "done" and bool(self._waiting)
             if going_on:
                 text = self._waiting.popleft()
@@ -340,6 +386,11 @@ class Chat:
             self.say("not_sent", text=text)
         if not going_on and (choices := [str(c) for c in (item.get("question") or {}).get("candidates") or []]):
             self.choose("", Menu(choices, lambda index: self._answer(choices[index])))
+        if not going_on:
+            self.face.announce("")
+            asks = item.get("status") == "needs_input"
+            if asks or time.monotonic() - self._began > LONG:
+                self.face.alert(asks)
         self.face.refresh()
 
     def _answer(self, text: str) -> None:
@@ -419,6 +470,12 @@ class Lines:
     def give_back(self, text: str) -> bool:
         return False
 
+    def announce(self, title: str) -> None:
+        """A plain terminal has no title and makes no sound."""
+
+    def alert(self, needs_you: bool) -> None:
+        pass
+
     def _prompt(self) -> None:
         with self._lock:
             if not self._open:
@@ -458,6 +515,8 @@ class Screen:
                 self._session.prompt(pre_run=self._started)
             self._loop = None
             with contextlib.suppress(OSError):
+                if self._ui("title", True):
+                    self._app.output.clear_title()
                 self._app.output.disable_bracketed_paste()  # see _above
                 self._app.output.flush()
         return self._code
@@ -493,6 +552,35 @@ class Screen:
             if not shown.is_set():
                 self._put(text)
         return None
+
+    def announce(self, title: str) -> None:
+        """What the terminal's title says: what runs, or nothing."""
+        if self._ui("title", True):
+            self._at_once(lambda: self._app.output.set_title(f"{title} — GenericAgent" if title else "GenericAgent"))
+
+    def alert(self, needs_you: bool) -> None:
+        """A sound: one for an end, two when the user has to do something."""
+        wanted = self._ui("bell", "all")
+        if wanted == "off" or (wanted == "needs" and not needs_you):
+            return
+        self._at_once(self._app.output.bell)
+        if needs_you and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, BETWEEN_BELLS, self._ring)
+
+    def _ui(self, key: str, default: Any) -> Any:
+        return getattr(getattr(getattr(self._chat.agent, "config", None), "ui", None), key, default)
+
+    def _ring(self) -> None:
+        self._app.output.bell()
+        self._app.output.flush()
+
+    def _at_once(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            work()
+            self._app.output.flush()
+
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(run)
 
     def hint(self, text: str) -> None:
         self.refresh()
@@ -543,11 +631,20 @@ class Screen:
         """The live part and the input's mark, as prompt_toolkit wants them."""
         size = self._app.output.get_size()
         width, height = max(size.columns - 1, 10), max(min(LIVE_ROWS, size.rows // 3), 1)
-        status, tail = self._chat.live()
+        status, tail = self._chat.live(width)
         rows = _fold(tail, width, height) if tail else []
-        lines = [("", row) for row in rows] + ([("fg:ansibrightblack", status)] if status else [])
-        lines += self._menu(width, height)
+        lines = [("", row) for row in rows]
+        lines += [("fg:ansicyan", row) for row in self._queue(width)]
+        lines += [*self._menu(width, height), ("fg:ansibrightblack", status)]
         return [(style, line + "\n") for style, line in lines] + [("bold", "❯ ")]
+
+    def _queue(self, width: int) -> list[str]:
+        """The waiting messages, the next one first, and how to take the last one back."""
+        waiting = self._chat.waiting()
+        rows = [f"⏳ {one_line(text, 200)}" for text in waiting[:QUEUE_ROWS]]
+        if waiting:
+            rows.append(f"   {self._chat.texts['queued'].format(n=len(waiting))} · {self._chat.texts['take_back']}")
+        return [cut(row, width) for row in rows]
 
     def _menu(self, width: int, height: int) -> list[tuple[str, str]]:
         """The rows of the open menu that fit, around the marked one."""
@@ -555,7 +652,7 @@ class Screen:
             return []
         first = max(0, min((menu.marked or 0) - height + 1, len(menu.rows) - height))
         return [
-            ("bold" if n == menu.marked else "", f"{'❯' if n == menu.marked else ' '} {n + 1}. {row}"[:width])
+            ("bold" if n == menu.marked else "", cut(f"{'❯' if n == menu.marked else ' '} {n + 1}. {row}", width))
             for n, row in enumerate(map(one_line, menu.rows[first : first + height]), first)
         ]
 
@@ -585,6 +682,22 @@ class Screen:
         def _choose(event: Any) -> None:
             if chat.menu and chat.menu.marked is not None:
                 chat.chosen(chat.menu.marked)
+
+        waits = Condition(lambda: bool(chat.waiting())) & empty & ~menu
+
+        @keys.add("up", filter=here & waits)
+        def _take_back(event: Any) -> None:
+            event.current_buffer.insert_text(chat.take_back())
+
+        @keys.add("c-t", filter=here)
+        def _steer(event: Any) -> None:
+            text = event.current_buffer.text
+            event.current_buffer.reset()
+            chat.steer(text)
+
+        @keys.add("c-o", filter=here)
+        def _unfold(event: Any) -> None:
+            chat.unfold()
 
         @keys.add("enter", filter=here & ~menu)
         def _send(event: Any) -> None:

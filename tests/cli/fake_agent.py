@@ -44,6 +44,7 @@ def tool(name: str, args: dict[str, Any], output: list[str], ok: bool = True, re
 
 class FakeAgent:
     verbose = True
+    intervene: str | None = None
 
     def __init__(self) -> None:
         self.got: list[str] = []
