@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -380,7 +381,17 @@ class GenericAgentHandler(BaseHandler):
         return TMWebDriver(stop=self.stop)
 
     def do_ask_user(self, args: dict[str, Any], response: Any) -> StepOutcome:
-        question = {"question": args["question"], "candidates": args.get("candidates") or []}
+        """The question, and those of the calls of this tool that follow in the same reply, in one form."""
+        asked = [{"question": args["question"], "candidates": args.get("candidates") or []}]
+        for call in (getattr(response, "tool_calls", None) or [])[args["_index"] + 1 :]:
+            if call.function.name == "ask_user":
+                with contextlib.suppress(ValueError, ToolError):  # a call that can't be read is not asked
+                    more = check_arguments(self._parameters["ask_user"], json.loads(call.function.arguments))
+                    asked.append({"question": more["question"], "candidates": more.get("candidates") or []})
+        question: dict[str, Any] = asked[0]
+        if len(asked) > 1:
+            numbered = "\n".join(f"{n}. {one['question']}" for n, one in enumerate(asked, 1))
+            question = {"question": numbered, "candidates": [], "questions": asked}
         data = {"status": "INTERRUPT", "intent": "HUMAN_INTERVENTION", "data": question}
         return StepOutcome(data, should_exit=True)
 

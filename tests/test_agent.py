@@ -101,6 +101,24 @@ def test_a_question_is_handed_out_and_the_answer_goes_on(start: Start) -> None:
     assert "HUMAN_INTERVENTION" in sent(server) and '"b"' in sent(server)
 
 
+def test_of_several_questions_in_one_reply_only_the_first_is_asked(start: Start) -> None:
+    questions = [
+        Tool("ask_user", {"question": "Which?", "candidates": ["a", "b"]}),
+        Tool("code_run", {"type": "bash", "script": "true"}),
+        Tool("ask_user", {"question": "How many?"}),
+        Tool("ask_user", {"candidates": ["no question"]}),
+    ]
+    agent, server = start([Reply(tools=questions), say("took both")])
+    end = do(agent, "choose")
+    assert end["status"] == "needs_input" and end["question"] == {
+        "question": "1. Which?\n2. How many?",
+        "candidates": [],
+        "questions": [{"question": "Which?", "candidates": ["a", "b"]}, {"question": "How many?", "candidates": []}],
+    }
+    assert do(agent, "1. a\n2. three")["answer"] == "took both"
+    assert sent(server).count("not run: the turn ended before this call") == 3
+
+
 def test_the_turn_limit_is_no_success_and_can_be_continued(start: Start) -> None:  # C037
     agent, _ = start(seq(*[call("code_run", type="bash", script="true")] * 2, then=say("finished now")), max_turns=2)
     end = do(agent, "work")

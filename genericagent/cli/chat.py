@@ -283,7 +283,7 @@ class Chat:
         self.menu = None
 
     def choose(self, title: str, menu: Menu) -> None:
-        """Let the user choose one of the rows, by arrow keys or by its number."""
+        """Let the user choose one of the rows, by arrow keys or by its number, or say something else."""
         self.show([Piece("question", title)] if title else [])
         if self.face.echoes:
             self.show([Piece("plain", f"  {n}. {one_line(row, 300)}") for n, row in enumerate(menu.rows, 1)])
@@ -384,8 +384,8 @@ class Chat:
                 self._send(text)
         elif text and not self.face.give_back(text):
             self.say("not_sent", text=text)
-        if not going_on and (choices := [str(c) for c in (item.get("question") or {}).get("candidates") or []]):
-            self.choose("", Menu(choices, lambda index: self._answer(choices[index])))
+        if not going_on and (question := item.get("question")):
+            self._form(question.get("questions") or [question], [])
         if not going_on:
             self.face.announce("")
             asks = item.get("status") == "needs_input"
@@ -393,10 +393,27 @@ class Chat:
                 self.face.alert(asks)
         self.face.refresh()
 
-    def _answer(self, text: str) -> None:
-        """A choice the model offered, sent as the user's words."""
-        self.show([Piece("user", text)])
-        self._send(text)
+    def _form(self, questions: list[dict[str, Any]], answers: list[str]) -> None:
+        """Ask what the model asked, one question after the other; the answers go back as one message."""
+        several, asked = len(questions) > 1, questions[len(answers)]
+        choices = [str(choice) for choice in asked.get("candidates") or []]
+        if not several and not choices:
+            return  # it was shown, and the next message answers it
+
+        def chosen(index: int) -> None:
+            self.show([Piece("user", choices[index])])
+            answered(choices[index])
+
+        def answered(text: str) -> None:
+            told = [*answers, text]
+            if len(told) < len(questions):
+                return self._form(questions, told)
+            if several:
+                text = "\n".join(f"{n}. {answer}" for n, answer in enumerate(told, 1))
+            return self._send(text)
+
+        title = f"{len(answers) + 1}/{len(questions)} {clean(str(asked.get('question')))}" if several else ""
+        self.choose(title, Menu(choices, chosen, other=answered))
 
 
 def _batch(queue: Queue[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -131,6 +131,15 @@ class FakeAgent:
             question = {"question": "Which colour?", "candidates": ["red", "blue"]}
             yield DONE | {"status": "needs_input", "question": question}
             return
+        elif word == "form":
+            yield from turn("I have to know.")
+            questions = [
+                {"question": "Which colour?", "candidates": ["red", "blue"]},
+                {"question": "What name?", "candidates": []},
+            ]
+            question = {"question": "1. Which colour?\n2. What name?", "candidates": [], "questions": questions}
+            yield DONE | {"status": "needs_input", "question": question}
+            return
         elif word in ("failed", "limit"):
             yield from turn("")
             yield DONE | {"status": word, "error": "HTTP 401: wrong key"}

@@ -452,6 +452,21 @@ def test_the_arrow_keys_do_not_choose_or_text_of_ones_own_is_refused(start: Call
     assert "got 'green'" in t.text() and "1. red" not in t.text()
 
 
+def test_several_questions_are_asked_as_one(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("form")
+    t.until("1/2 Which colour?")
+    t.send(b"\x1b[B\r")
+    t.until("2/2 What name?")
+    t.ask("Ada")
+    assert "got '1. blue\\n2. Ada'" in t.text()
+    t.ask("form")
+    t.until("1/2 Which colour?")
+    t.send(CTRL_C)
+    t.ask("something else")
+    assert "got 'something else'" in t.text()
+
+
 def test_ctrl_c_at_a_question_breaks_the_input(start: Callable[..., Terminal]) -> None:  # C166
     t = start()
     t.ask("ask")
