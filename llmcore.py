@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genericagent import config, paths, tags
 from genericagent.abort import Abort
@@ -33,8 +33,10 @@ from genericagent.llm.budget import Budget
 from genericagent.llm.decode import Body
 from genericagent.llm.faults import RETRYABLE as RETRYABLE
 from genericagent.llm.history import compress_history_tags as compress_history_tags
-from genericagent.llm.transport import Stream, Transport
 from genericagent.prompts import prompt, say
+
+if TYPE_CHECKING:
+    from genericagent.llm.transport import Stream, Transport
 
 WRITE_PRICES = {"anthropic": 1.25}  # of an input token that goes into the cache; elsewhere that costs nothing more
 MARGIN = 0.97  # of the context window: the estimate of a new message is only an estimate
@@ -342,6 +344,8 @@ class BaseSession:
         full_system = f"{system}\n\n{model.extra_sys_prompt}" if model.extra_sys_prompt else system
         request = Request(model.model, full_system, messages, tools, model.stream, options, tail)
         if self._transport is None:
+            from genericagent.llm.transport import Transport  # its library takes a tenth of a second
+
             self._transport = Transport(model.proxy, model.verify)
         return self._transport.post(
             wire.url(model.base_url),

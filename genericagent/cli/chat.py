@@ -10,6 +10,7 @@ A task's display queue is followed by a thread of its own; everything it shows g
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import select
@@ -39,6 +40,7 @@ LIVE_ROWS = 8  # rows of unfinished text above the input
 QUEUE_ROWS = 3  # waiting messages that are shown
 LONG = 10.0  # seconds after which the end of a task is worth a sound
 SHOWN_NEWS = 200  # characters of a message that came meanwhile
+WARM_UP = 0.3  # seconds after the start: the prompt comes first
 BETWEEN_BELLS = 0.25  # seconds; shorter and they are heard as one
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
@@ -135,6 +137,7 @@ class Chat:
         self.show([Piece("plain", line) for line in news()])
         worker = threading.Thread(target=self.agent.run, name="agent", daemon=True)
         worker.start()
+        threading.Thread(target=self._warm_up, daemon=True).start()
         before = {number: signal.signal(number, self._signalled) for number in ENDINGS}
         try:
             code = self.face.run()
@@ -149,6 +152,12 @@ class Chat:
                 command = f"{_this_program()} --resume {self.agent.session_id}"
                 self.show([Piece("plain", self.texts["resume_with"].format(command=command))])
         return code
+
+    def _warm_up(self) -> None:
+        """Import what the first answer needs while the user is still typing."""
+        time.sleep(WARM_UP)
+        importlib.import_module("genericagent.llm.transport")
+        self.painter.warm_up()
 
     def _signalled(self, number: int, frame: Any) -> None:
         if not self._leaving:
