@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ from .transcript import Transcript, transcript
 
 TERMINAL = Path("/dev/tty")
 OSC52_BYTES = 74_994  # of base64; xterm and those who follow it drop more
-WAIT = 10.0  # seconds for a clipboard program
+WAIT = 5.0  # seconds for a clipboard program
 PROGRAMS = (
     ("wl-copy",), ("xclip", "-selection", "clipboard"), ("xsel", "--clipboard", "--input"), ("pbcopy",), ("clip.exe",)
 )  # fmt: skip
@@ -70,7 +71,8 @@ def _told(agent: Any, session: str, texts: Mapping[str, str]) -> tuple[Transcrip
         raise SessionError(texts["nothing"])
     packed = file.name.endswith(archive.PACKED)
     loaded = journal.load(archive.content(file)) if packed else journal.read(file)
-    told = transcript(loaded.records, lambda text: agent.redact(clean(text)))
+    redact = agent.redact
+    told = transcript(loaded.records, lambda text: redact(clean(text)))
     if not told.items:
         raise SessionError(texts["nothing"])
     return told, loaded.damaged
@@ -80,7 +82,8 @@ def _told(agent: Any, session: str, texts: Mapping[str, str]) -> tuple[Transcrip
 
 
 def _place(workspace: Path, target: str, told: Transcript, form: str, texts: Mapping[str, str]) -> Path:
-    name = re.sub(r"[^\w.]+", "-", told.title)[:60].strip("-.") or re.sub(r"[^\w.]+", "-", told.id) or "session"
+    slugs = (re.sub(r"[^\w.]+", "-", text)[:60].strip("-.") for text in (told.title, told.id, "session"))
+    name = next(filter(None, slugs))
     try:
         path = workspace / Path(target).expanduser() if target else workspace / f"{name}.{form}"
         if not target:
@@ -89,7 +92,7 @@ def _place(workspace: Path, target: str, told: Transcript, form: str, texts: Map
             raise UsageError(texts["folder"].format(path=path))
         if not path.parent.is_dir():
             raise UsageError(texts["no_folder"].format(path=path.parent))
-    except (OSError, ValueError, RuntimeError) as error:  # too long; a NUL in it; ~nobody
+    except (OSError, ValueError, RuntimeError) as error:  # too long; ~nobody
         raise ToolError(texts["no_file"].format(path=one_line(target or name), why=_why(error))) from error
     return path if path.suffix else path.with_name(f"{path.name}.{form}")
 
@@ -105,8 +108,10 @@ def _written(path: Path, data: bytes, texts: Mapping[str, str]) -> Path:
             return free
         except FileExistsError:
             continue  # just now
-        except (OSError, ValueError) as error:
-            raise ToolError(texts["no_file"].format(path=free, why=_why(error))) from error
+        except (OSError, ValueError) as error:  # a NUL in the name
+            with contextlib.suppress(OSError, ValueError):  # half a file, or none
+                free.unlink(missing_ok=True)
+            raise ToolError(texts["no_file"].format(path=one_line(str(free), 300), why=_why(error))) from error
     raise AssertionError("there are no more numbers")
 
 

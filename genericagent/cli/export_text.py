@@ -10,7 +10,7 @@ from html import escape
 from ..llm.usage import Meter
 from .transcript import Call, Said, Transcript, Turn
 
-_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*([^`]*)$")
+_FENCE = re.compile(r"[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*(.*)$")
 _WORD = re.compile(r"[\w+#.-]{1,20}")
 _LIVE = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")  # begins a tag, or an image that would be fetched
 _SPECIAL = re.compile(r"[\\`*{}\[\]<>#|~&!]|(?<![^\W_])_|_(?![^\W_])")

@@ -182,7 +182,7 @@ class _Reader:
         inside = (self._said[r.inner : r.close] for r in tags.regions(self._said, "thinking"))
         thinking = self._seen("\n\n".join(filter(None, [thinking_of(content), *inside]))).strip()
         summary = self._line(tags.first(self._said, "summary"))
-        self._turn = Turn(len(self.out.turns) + 1, summary, thinking, self._spent)
+        self._turn = Turn(self._turn.n + 1 if self._turn else 1, summary, thinking, self._spent)
         self._spent = Meter()
         self.out.items.append(self._turn)
         self._hide("thinking", "summary")
@@ -237,7 +237,7 @@ def _pieces(name: str, args: dict[str, Any], seen: Seen) -> list[Piece]:
     if name == "file_patch" and isinstance(old, str) and isinstance(new, str):
         out.append(Piece("", "diff", diff(args.pop("old_content"), args.pop("new_content"))))
     elif name == "file_write" and isinstance(args.get("content"), str):
-        out.append(Piece("", "diff", diff("", args.pop("content"))))
+        out.append(Piece("", "diff", diff("", args.pop("content").removesuffix("\n"))))
     for key, value in list(args.items()):
         if isinstance(value, str) and ("\n" in value or len(value) > SHORT):
             language = str(args.get("type") or "javascript") if key == "script" else ""
@@ -249,7 +249,7 @@ def _pieces(name: str, args: dict[str, Any], seen: Seen) -> list[Piece]:
 
 def diff(old: str, new: str) -> str:
     """Lines with "-", "+" or a blank before them."""
-    a, b = old.split("\n") if old else [], new.removesuffix("\n").split("\n") if new else []
+    a, b = old.split("\n") if old else [], new.split("\n") if new else []
     ops: Iterable[tuple[str, int, int, int, int]] = [("replace", 0, len(a), 0, len(b))]
     if max(len(a), len(b)) <= DIFFED:
         ops = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
