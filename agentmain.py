@@ -377,6 +377,11 @@ class GenericAgent:
             client.backend.reset()
             client.last_tools = ""
 
+    @property
+    def session_file(self) -> Path | None:
+        """The journal of the conversation; None before its first task."""
+        return self._journal.path if self._journal else None
+
     def list_sessions(self) -> list[tuple[str, float, str]]:
         """(id, age in seconds, title) of every saved session, newest first."""
         from genericagent.store.search import listing

@@ -207,6 +207,14 @@ def memory(chat: Chat, args: str) -> None:
     chat.say("plain", text=run_memory(args.split())[0])
 
 
+@command(usage="[md|html|clip] [file]")
+def export(chat: Chat, args: str) -> None:
+    """save the conversation as Markdown or as a web page, or copy it"""
+    from .export import export
+
+    chat.say("plain", text=export(chat.agent, args))
+
+
 @command()
 def verbose(chat: Chat, args: str) -> None:
     """show all output and thinking, or only the heads"""
