@@ -71,7 +71,7 @@ def listing(since: float = 0.0) -> tuple[list[SessionInfo], list[str]]:
     def work(index: sqlite3.Connection) -> tuple[list[SessionInfo], list[str]]:
         damaged = _refresh(index, files, whole=False)
         known = "SELECT name, id, created, title FROM files WHERE id IS NOT NULL AND mtime >= ?"
-        rows = index.execute(known, (int(since * 1e9),))
+        rows = index.execute(known, (_ns(since),))
         return newest_first(_info(files[name], *about) for name, *about in rows), damaged
 
     try:
@@ -103,7 +103,7 @@ def search(
         found = index.execute(
             "SELECT name, id, created, files.title, tainted, n FROM texts JOIN files ON n = texts.rowid"
             " WHERE texts MATCH ? AND mtime >= ? ORDER BY bm25(texts, 8, 1) / (1 + max(0, ? - mtime / 1e9) / ?), mtime DESC LIMIT ?",
-            (" AND ".join(map(_phrase, words)), int(since * 1e9), now, HALF, most),
+            (" AND ".join(map(_phrase, words)), _ns(since), now, HALF, most),
         )
         return [hit(index, *row) for row in found.fetchall()], damaged
 
@@ -117,6 +117,11 @@ def search(
 
 def _info(file: _File, id: str, created: float, title: str) -> SessionInfo:
     return SessionInfo(id, Path(file.path), created, file.mtime / 1e9, title)
+
+
+def _ns(since: float) -> int:
+    """Nanoseconds, of a time that any arithmetic may have made."""
+    return int(min(max(since, 0.0), 9e9) * 1e9)
 
 
 def _clean(text: str) -> str:
