@@ -26,6 +26,8 @@ from queue import Empty, Queue
 from typing import Any, TextIO
 
 from .. import paths, prompts
+from ..display import untagged
+from ..llm.blocks import text_of
 from ..safety.asking import Answer, Scope
 from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
@@ -40,6 +42,7 @@ LIVE_ROWS = 8  # rows of unfinished text above the input
 QUEUE_ROWS = 3  # waiting messages that are shown
 LONG = 10.0  # seconds after which the end of a task is worth a sound
 SHOWN_NEWS = 200  # characters of a message that came meanwhile
+REPLAYED = 10  # lines of a conversation that is resumed
 WARM_UP = 0.3  # seconds after the start: the prompt comes first
 BETWEEN_BELLS = 0.25  # seconds; shorter and they are heard as one
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
@@ -134,6 +137,7 @@ class Chat:
     def run(self) -> int:
         title, *rest = [clean(line) for line in self.agent.banner_lines()] or [""]
         self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, self.texts["tip"]])])
+        self.replay()
         self.show([Piece("plain", line) for line in news()])
         worker = threading.Thread(target=self.agent.run, name="agent", daemon=True)
         worker.start()
@@ -290,6 +294,17 @@ class Chat:
     def forget(self) -> None:
         """The conversation was replaced: an open question is void."""
         self.menu = None
+
+    def replay(self) -> None:
+        """The end of a conversation that goes on: what was said and done in short, the last answer whole."""
+        lines = [line for line in getattr(self.agent, "lines", []) if line.startswith(("[USER]", "[Agent]"))]
+        if not lines:
+            return
+        kinds = {"[USER]": "user", "[Agent]": "summary"}
+        told = [(kinds[mark.removesuffix(":")], text) for mark, _, text in (line.partition(" ") for line in lines)]
+        history = self.agent.client.backend.history if self.agent.config.models else []
+        answer = untagged(text_of(history[-1]["content"])) if history and history[-1]["role"] == "assistant" else ""
+        self.show([*(Piece(kind, one_line(text, 200)) for kind, text in told[-REPLAYED:]), Piece("md", clean(answer))])
 
     def choose(self, title: str, menu: Menu) -> None:
         """Let the user choose one of the rows, by arrow keys or by its number, or say something else."""

@@ -154,7 +154,8 @@ def resume(chat: Chat, args: str) -> None:
     except NoSuchSession:
         return sessions(chat, args)
     chat.forget()
-    return chat.say("resumed", about=one_line(str(about), 200))
+    chat.say("resumed", about=one_line(str(about), 200))
+    return chat.replay()
 
 
 def _line(chat: Chat, n: int, seconds: float, id: str, title: str) -> str:

@@ -639,6 +639,17 @@ def test_the_demo_runs_and_can_be_resumed(start: Callable[..., Terminal]) -> Non
     assert session in again.text()
 
 
+def test_a_resumed_conversation_begins_with_an_empty_screen(
+    served: Callable[..., tuple[Terminal, ScriptedServer]], start: Callable[..., Terminal]
+) -> None:
+    t, server = served(say("<summary>greeted</summary>Hello **you**."))
+    t.ask("hi there")
+    t.send(CTRL_D)
+    assert t.wait() == 0
+    t = start([*PROGRAM, "--continue"], ANTHROPIC_API_KEY="key-for-test", ANTHROPIC_BASE_URL=server.url)
+    assert "❯ hi there\n▸ greeted\n\nHello you." in t.text()
+
+
 def test_a_child_swallows_the_users_keys(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:  # C046
     script = "echo started; read x; echo \"read=[$x]\"; python3 -c 'input()' || echo no input; sleep 1"
     t, _ = served(call("code_run", type="bash", script=script), say("Both saw the end of their input."))
