@@ -57,7 +57,7 @@ from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
 from genericagent.store.journal import Journal, history_from, new_id
 from genericagent.store.ledger import Ledger
-from genericagent.store.restored import message_from
+from genericagent.store.restored import NOTES_LAST, message_from
 from genericagent.tools.code_run import Limits
 from llmcore import SETTABLE, BaseClient, load_config, make_client, make_session, reload_mykeys
 from plugins import hooks
@@ -381,6 +381,11 @@ class GenericAgent:
             client.backend.reset()
             client.last_tools = ""
 
+    @property
+    def session_file(self) -> Path | None:
+        """The journal of the conversation; None before its first task."""
+        return self._journal.path if self._journal else None
+
     def list_sessions(self) -> list[tuple[str, float, str]]:
         """(id, age in seconds, title) of every saved session, newest first."""
         from genericagent.store.search import listing
@@ -654,7 +659,7 @@ class GenericAgent:
         notes = handler.working.get("key_info")
         age = handler.working.get("key_info_age", 0)
         # the notes of a stopped or failed task stay in the journal, but the next task is not to resume it by itself
-        self._notes = (notes, age) if notes and status in ("done", "needs_input", "limit") else None
+        self._notes = (notes, age) if notes and status in NOTES_LAST else None
         error = None
         if status in ("failed", "limit", "interrupted"):
             unsaid = (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
 from functools import cache, cached_property, partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +18,7 @@ from agent_loop import BaseHandler, LoopExit, StepOutcome, as_content
 from genericagent import display, memory, paths, tags
 from genericagent.abort import Abort
 from genericagent.display import untagged
-from genericagent.errors import Aborted, ConfigError, ToolError
+from genericagent.errors import Aborted, ConfigError, SessionError, ToolError
 from genericagent.llm import blocks
 from genericagent.llm.history import one_line, summary_of
 from genericagent.memory import insight as get_global_memory
@@ -49,7 +51,11 @@ LONG_TASK = 15  # turns after which a task that ends is asked whether it taught 
 LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
 CODE_LIMIT, READ_LIMIT, PAGE_LIMIT, PAGE_TEXT_LIMIT, WEB_LIMIT = 10_000, 20_000, 35_000, 10_000, 8_000  # characters
-INLINE_METHODS = ("enter_plan_mode", "enter_project_mode", "subagent", "search_sessions")
+_TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
+INLINE_METHODS: dict[str, dict[str, Any]] = {  # and what they take
+    "enter_plan_mode": {"path": _TEXT}, "enter_project_mode": {"name": _TEXT},
+    "subagent": {"prompts": {}, "cwd": _TEXT, "timeout": _NUMBER}, "search_sessions": {"words": _TEXT, "days": _NUMBER},
+}  # fmt: skip
 
 
 @cache
@@ -96,6 +102,7 @@ class GenericAgentHandler(BaseHandler):
         self._within: Confinement | None = None  # what holds the file tools of that call
         self.answer: str | None = None  # of a task that is done but for what it may store
         self._distilled = False
+        self._subagents = 0  # that were wanted so far
         self._parameters = {t["function"]["name"]: t["function"]["parameters"] for t in load_tool_schema()}
 
     @property
@@ -197,9 +204,12 @@ class GenericAgentHandler(BaseHandler):
         if not script:
             return self._refused(args, say("no_script"))
         if args.get("inline_eval") and kind == "python":
-            done, value = self._inline(script)
-            if isinstance(value, Generator):
-                value = yield from value
+            try:
+                done, value = self._inline(script)
+                if isinstance(value, Generator):
+                    value = yield from value
+            except (ToolError, SessionError, OSError) as error:
+                return self._refused(args, one_line(str(error), 500))
             if done:
                 return StepOutcome({"status": "success", "value": value}, self._next(args["_index"]))
         since, cwd = self.guard.clock(), self._path(args.get("cwd") or ".")
@@ -380,7 +390,17 @@ class GenericAgentHandler(BaseHandler):
         return TMWebDriver(stop=self.stop)
 
     def do_ask_user(self, args: dict[str, Any], response: Any) -> StepOutcome:
-        question = {"question": args["question"], "candidates": args.get("candidates") or []}
+        """The question, and those of the calls of this tool that follow in the same reply, in one form."""
+        asked = [{"question": args["question"], "candidates": args.get("candidates") or []}]
+        for call in (getattr(response, "tool_calls", None) or [])[args["_index"] + 1 :]:
+            if call.function.name == "ask_user":
+                with contextlib.suppress(ValueError, ToolError):  # a call that can't be read is not asked
+                    more = check_arguments(self._parameters["ask_user"], json.loads(call.function.arguments))
+                    asked.append({"question": more["question"], "candidates": more.get("candidates") or []})
+        question: dict[str, Any] = asked[0]
+        if len(asked) > 1:
+            numbered = "\n".join(f"{n}. {one['question']}" for n, one in enumerate(asked, 1))
+            question = {"question": numbered, "candidates": [], "questions": asked}
         data = {"status": "INTERRUPT", "intent": "HUMAN_INTERVENTION", "data": question}
         return StepOutcome(data, should_exit=True)
 
@@ -433,12 +453,13 @@ class GenericAgentHandler(BaseHandler):
     # modes, reached through code_run's inline_eval
 
     def enter_plan_mode(self, path: str) -> str:
-        """Work along a Markdown checklist: 80 turns, and no end while an item is open or nothing was verified."""
+        """Work along a Markdown checklist: no end while an item is open or nothing was verified. Without an agent, whose
+        limit of turns is the user's, it has 80 of them."""
         plan = self._path(path)
         if plan.exists() and not plan.is_file():
             raise ToolError(f"{plan} is no file: a plan is a Markdown checklist")
         self.working["plan"] = str(plan)
-        if not getattr(getattr(self.parent, "options", None), "max_turns", None):  # the user's own limit stays
+        if not hasattr(self.parent, "options"):
             self.max_turns = max(self.max_turns, PLAN_TURNS)
         return say("plan_entered", plan=path, turns=self.max_turns)
 
@@ -449,12 +470,15 @@ class GenericAgentHandler(BaseHandler):
 
         Each works in its folder $GA_HOME/temp/NAME, or all in `cwd`. They can't ask anybody. Raises ToolError.
         """
+        from genericagent.tools.subagents import requests
+
         if not hasattr(self.parent, "subagents"):
             raise ToolError(say("subagent_none"))
-        wanted = [prompts] if isinstance(prompts, str) else list(prompts)
+        wanted = requests(prompts, self._subagents)
         folder = self._path(cwd) if cwd else None
         if folder and self.guard.zones.of(Path(real(folder, self.cwd))) not in ("workspace", "temp"):
-            raise ToolError(say("subagent_cwd", folder=folder))
+            raise ToolError(say("subagent_cwd", folder=one_line(str(folder), 200)))
+        self._subagents += len(wanted)
         results: list[dict[str, Any]] = yield from self.parent.subagents(wanted, folder, timeout)
         self.check()
         for result in results:
@@ -495,7 +519,7 @@ class GenericAgentHandler(BaseHandler):
             return say("plan_unverified", plan=plan)
         return None
 
-    def enter_project_mode(self, name: str | None) -> str:
+    def enter_project_mode(self, name: str | None = None) -> str:
         """Keep a project's own notes at hand until the task ends: each prompt names their file. None leaves the mode."""
         if name is None:
             self.working.pop("project", None)
@@ -524,10 +548,19 @@ class GenericAgentHandler(BaseHandler):
             ):
                 return False, None
             args = [ast.literal_eval(a) for a in node.args]
-            kwargs = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
-        except (SyntaxError, ValueError):
+            kwargs = {k.arg or "**": ast.literal_eval(k.value) for k in node.keywords}
+        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
             return False, None  # anything else is ordinary code
-        return True, getattr(self, target.attr)(*args, **kwargs)
+        method = getattr(self, target.attr)
+        try:
+            bound = signature(method).bind(*args, **kwargs)
+        except TypeError as error:
+            raise ToolError(f"{target.attr}: {error}") from None
+        if any(isinstance(v, str) and re.search("[\0\ud800-\udfff]", v) for v in bound.arguments.values()):
+            raise ToolError(f"{target.attr}: a text holds a NUL or half a surrogate pair")
+        needed = [name for name, one in bound.signature.parameters.items() if one.default is one.empty]
+        schema = {"properties": INLINE_METHODS[target.attr], "required": needed}
+        return True, method(**check_arguments(schema, bound.arguments))
 
     # between turns
 

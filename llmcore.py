@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genericagent import config, paths, tags
 from genericagent.abort import Abort
@@ -33,8 +33,10 @@ from genericagent.llm.budget import Budget
 from genericagent.llm.decode import Body
 from genericagent.llm.faults import RETRYABLE as RETRYABLE
 from genericagent.llm.history import compress_history_tags as compress_history_tags
-from genericagent.llm.transport import Stream, Transport
 from genericagent.prompts import prompt, say
+
+if TYPE_CHECKING:
+    from genericagent.llm.transport import Stream, Transport
 
 WRITE_PRICES = {"anthropic": 1.25}  # of an input token that goes into the cache; elsewhere that costs nothing more
 MARGIN = 0.97  # of the context window: the estimate of a new message is only an estimate
@@ -113,6 +115,7 @@ class BaseSession:
         self.name = self.model.name
         self.native = self.model.native
         self.history: list[Message] = []
+        self.used = 0  # tokens of the context, as the provider counted them last
         self.abort = Abort()
         self.record: Callable[[dict[str, Any]], None] = lambda record: None
         self.notice: Callable[..., None] = lambda text, seconds=0.0: _log.info(text)
@@ -141,6 +144,7 @@ class BaseSession:
     def reset(self, messages: Sequence[Message] = ()) -> None:
         """Start again from `messages` (a resumed conversation) or from nothing."""
         self.history, self.checkpoint = list(messages), 0
+        self.used = int(self._correction * sum(map(usage.estimate_message, messages)))
 
     def ask(
         self, content: list[Block], system: str, tools: list[dict[str, Any]], *, tail: str = "", request: bool = False
@@ -206,6 +210,7 @@ class BaseSession:
         """Correct the token estimate by what the provider counted."""
         if answer.usage is None:
             return
+        self.used = answer.usage.input + answer.usage.output
         guess = self._fixed(system, tools, tail) + sum(map(usage.estimate_message, self.history))
         if answer.usage.input > 500:
             self._correction = min(2.0, max(0.5, answer.usage.input / guess))
@@ -339,6 +344,8 @@ class BaseSession:
         full_system = f"{system}\n\n{model.extra_sys_prompt}" if model.extra_sys_prompt else system
         request = Request(model.model, full_system, messages, tools, model.stream, options, tail)
         if self.transport is None:
+            from genericagent.llm.transport import Transport  # its library takes a tenth of a second
+
             self.transport = Transport(model.proxy, model.verify)
         return self.transport.send(
             wire.url(model.base_url),

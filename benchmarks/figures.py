@@ -240,6 +240,13 @@ def evolution() -> list[Row]:
     return figures()
 
 
+def chat() -> list[Row]:
+    """See chat.py."""
+    from chat import chat as figures
+
+    return figures()
+
+
 FIGURES: dict[str, Callable[[], list[Row]]] = {
     "start": start,
     "tokens": tokens,
@@ -252,4 +259,5 @@ FIGURES: dict[str, Callable[[], list[Row]]] = {
     "evolution": evolution,
     "install": install,
     "browser": browser,
+    "chat": chat,
 }

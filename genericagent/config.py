@@ -47,7 +47,7 @@ _LEAST = {
     "idle_timeout": 0.1, "spring_back": 0, "trim_keep_prefix": 0,
 }  # fmt: skip
 SECTIONS = ("limits", "reflect", "safety", "telegram", "ui")
-CHOICES = {"sandbox": ("off", "auto", "require"), "net": ("on", "off")}
+CHOICES = {"sandbox": ("off", "auto", "require"), "net": ("on", "off"), "bell": ("all", "needs", "off")}
 PRICE_KEYS = ("input", "output", "cache_read", "cache_write")
 _PLAIN = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "list[str]": "a list of texts",
@@ -149,6 +149,8 @@ class Telegram:
 @dataclass(repr=False, eq=False)
 class Ui:
     language: str | None = None
+    title: bool = True
+    bell: str = "all"
 
 
 @dataclass(repr=False, eq=False)

@@ -101,6 +101,24 @@ def test_a_question_is_handed_out_and_the_answer_goes_on(start: Start) -> None:
     assert "HUMAN_INTERVENTION" in sent(server) and '"b"' in sent(server)
 
 
+def test_of_several_questions_in_one_reply_only_the_first_is_asked(start: Start) -> None:
+    questions = [
+        Tool("ask_user", {"question": "Which?", "candidates": ["a", "b"]}),
+        Tool("code_run", {"type": "bash", "script": "true"}),
+        Tool("ask_user", {"question": "How many?"}),
+        Tool("ask_user", {"candidates": ["no question"]}),
+    ]
+    agent, server = start([Reply(tools=questions), say("took both")])
+    end = do(agent, "choose")
+    assert end["status"] == "needs_input" and end["question"] == {
+        "question": "1. Which?\n2. How many?",
+        "candidates": [],
+        "questions": [{"question": "Which?", "candidates": ["a", "b"]}, {"question": "How many?", "candidates": []}],
+    }
+    assert do(agent, "1. a\n2. three")["answer"] == "took both"
+    assert sent(server).count("not run: the turn ended before this call") == 3
+
+
 def test_the_turn_limit_is_no_success_and_can_be_continued(start: Start) -> None:  # C037
     agent, _ = start(seq(*[call("code_run", type="bash", script="true")] * 2, then=say("finished now")), max_turns=2)
     end = do(agent, "work")
@@ -158,7 +176,7 @@ def test_seeds_are_copied_once_and_never_overwrite(start: Start) -> None:  # C13
 def test_notes_of_a_stopped_task_are_not_handed_to_the_next(start: Start) -> None:  # C128
     agent, server = start([
         call("update_working_checkpoint", key_info="send a message to P"), call("code_run", type="bash", script="echo begun; sleep 60"),
-        say("4"),
+        say("4"), say("6"),
     ])  # fmt: skip
     queue = agent.put_task("send a message")
     while "begun" not in queue.get(timeout=20).get("next", ""):
@@ -168,6 +186,12 @@ def test_notes_of_a_stopped_task_are_not_handed_to_the_next(start: Start) -> Non
     assert do(agent, "what is 2+2?")["answer"] == "4"
     newest = json.dumps(server.requests[-1].body["messages"][-1])
     assert "<key_info>" not in newest
+    id = agent.session_id
+    agent.new_session()
+    agent.resume(id)
+    do(agent, "and 3+3?")
+    assert "<key_info>" not in json.dumps(server.requests[-1].body["messages"][-1]), "nor after a resume"
+    assert "send a message to P" in (paths.sessions() / f"{id}.jsonl").read_text(), "the journal has them"
 
 
 def test_a_long_request_goes_into_a_file(start: Start) -> None:
@@ -345,6 +369,18 @@ def test_the_engines_own_tools_are_not_the_models(start: Start, name: str) -> No
     agent, server = start([reply, say("done")])
     assert do(agent, "go")["answer"] == "done"
     assert "unknown tool" in sent(server) and "ran" in sent(server)
+
+
+@pytest.mark.parametrize(("given", "turns"), [(3, 3), (None, 100)])
+def test_a_plan_raises_the_users_limit_of_turns(start: Start, ga_home: Path, given: int | None, turns: int) -> None:
+    if given:
+        (ga_home / "config.toml").write_text(f"[limits]\nmax_turns = {given}\n")
+    script = "handler.enter_plan_mode('plan.md')"
+    enter = call("code_run", type="python", inline_eval=True, script=script)
+    agent, server = start(
+        [enter, *[call("code_run", type="bash", script=f"echo {n}") for n in range(2)], say("done. VERDICT: PASS")]
+    )
+    assert do(agent, "go")["status"] == ("limit" if given else "done") and f"up to {turns} turns" in sent(server, 1)
 
 
 def test_a_folder_is_no_plan(start: Start) -> None:

@@ -10,6 +10,7 @@ A task's display queue is followed by a thread of its own; everything it shows g
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import select
@@ -19,22 +20,31 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, TextIO
 
 from .. import paths, prompts
+from ..display import untagged
+from ..llm.blocks import text_of
 from ..safety.asking import Answer, Scope
 from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
 from . import commands
 from .render import Painter, Piece, View
+from .status import Vitals, cut, status_line, vitals
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 FRAME = 0.03  # seconds between two updates of the screen
 ARMED = 2.0  # seconds in which a second Ctrl-C quits
-LIVE_ROWS = 6  # rows of unfinished text above the input
+LIVE_ROWS = 8  # rows of unfinished text above the input
+QUEUE_ROWS = 3  # waiting messages that are shown
+LONG = 10.0  # seconds after which the end of a task is worth a sound
 SHOWN_NEWS = 200  # characters of a message that came meanwhile
+REPLAYED = 10  # lines of a conversation that is resumed
+WARM_UP = 0.3  # seconds after the start: the prompt comes first
+BETWEEN_BELLS = 0.25  # seconds; shorter and they are heard as one
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
 
@@ -94,6 +104,16 @@ def news() -> Iterator[str]:
             yield one_line(line, SHOWN_NEWS) if len(line) <= SHOWN_NEWS else f"{one_line(line, SHOWN_NEWS)} {full}"
 
 
+@dataclass
+class Menu:
+    """Something to choose: `then` gets the index of a row; `other`, if given, what the user typed instead of choosing."""
+
+    rows: list[str]
+    then: Callable[[int], None]
+    other: Callable[[str], None] | None = None
+    marked: int | None = 0  # the row that Enter chooses; None: none before an arrow key was pressed
+
+
 class Chat:
     """One conversation at a terminal. Its methods may be called from the face's thread and the followers'."""
 
@@ -103,11 +123,12 @@ class Chat:
         plain = os.environ.get("TERM") in ("dumb", "unknown")
         colour = not plain and not os.environ.get("NO_COLOR")
         self.painter = Painter(rich=not plain, colour=colour)
-        self.view = View(texts)
+        self.view = View(texts, unfold="" if plain else texts["unfold"], alive=not plain)
         self.running = self.stopping = self._leaving = False
         self._hint, self._hint_until, self._armed_until = "", 0.0, 0.0
         self._waiting: deque[str] = deque()
-        self._choices: list[str] = []
+        self._began = 0.0
+        self.menu: Menu | None = None  # what is to be chosen now
         self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
         self._follower: threading.Thread | None = None
@@ -116,9 +137,11 @@ class Chat:
     def run(self) -> int:
         title, *rest = [clean(line) for line in self.agent.banner_lines()] or [""]
         self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, self.texts["tip"]])])
+        self.replay()
         self.show([Piece("plain", line) for line in news()])
         worker = threading.Thread(target=self.agent.run, name="agent", daemon=True)
         worker.start()
+        threading.Thread(target=self._warm_up, daemon=True).start()
         before = {number: signal.signal(number, self._signalled) for number in ENDINGS}
         try:
             code = self.face.run()
@@ -133,6 +156,12 @@ class Chat:
                 command = f"{_this_program()} --resume {self.agent.session_id}"
                 self.show([Piece("plain", self.texts["resume_with"].format(command=command))])
         return code
+
+    def _warm_up(self) -> None:
+        """Import what the first answer needs while the user is still typing."""
+        time.sleep(WARM_UP)
+        importlib.import_module("genericagent.llm.transport")
+        self.painter.warm_up()
 
     def _signalled(self, number: int, frame: Any) -> None:
         if not self._leaving:
@@ -157,18 +186,30 @@ class Chat:
         text = clean(text).strip()
         if not text:
             return None
+        with self._lock:
+            later = self.running and not self.view.asking and commands.parse(text) is None
+            if later:
+                self._waiting.append(text)
+        if later:
+            if self.face.echoes:
+                self.say("queued", n=len(self._waiting))
+            return self.face.refresh()
         if not self.face.echoes:
             self.show([Piece("user", self._echo(text))])
         try:
+            if self.menu and text.isdecimal() and 1 <= int(text) <= len(self.menu.rows):
+                return self.chosen(int(text) - 1)
             if commands.run(self, text):
                 return None
+            menu, self.menu = self.menu, None  # who types something else has seen it
+            if menu and menu.other:
+                return menu.other(text)
             if self.view.asking:
                 return self._decide(text)
             with self._lock:
                 if not self.running:
                     return self._send(text)
                 self._waiting.append(text)
-            self.say("queued", n=len(self._waiting))
         except Exception as error:  # a bug ends this line, not the conversation
             logging.getLogger(__name__).exception("cannot handle a line")
             self.error("plain", text=one_line(f"{type(error).__name__}: {error}", 500))
@@ -189,11 +230,39 @@ class Chat:
             self.say(f"may_said_{answer.scope}")
         return None
 
+    def steer(self, text: str) -> None:
+        """Give the running task a word at its next turn; without one it is a message like any other."""
+        if not (text := clean(text).strip()):
+            return None
+        if not self.running:
+            return self.submit(text)
+        self.show([Piece("user", self._echo(f"↪ {text}"))])
+        with self._lock:  # it may not have taken the one before yet
+            self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, text]))
+        return None
+
+    def waiting(self) -> list[str]:
+        """The messages that wait for the end of the running task."""
+        return list(self._waiting)
+
+    def take_back(self) -> str:
+        """The newest message that waits, which then waits no more; "" when there is none."""
+        with self._lock:
+            return self._waiting.pop() if self._waiting else ""
+
+    def unfold(self) -> None:
+        """Show the newest folded thing in full."""
+        if pieces := self.view.unfold():
+            self.show(pieces)
+        else:
+            self.tell("nothing_folded")
+
     def interrupt(self, cleared: bool = False) -> None:
         """Ctrl-C: it has cleared text, or else stops the run, or else asks before it quits."""
         if cleared:
             self._armed_until = 0.0
         elif not self.stop():
+            self.menu = None
             self._sure("press_again")
 
     def leave(self) -> None:
@@ -224,7 +293,32 @@ class Chat:
 
     def forget(self) -> None:
         """The conversation was replaced: an open question is void."""
-        self._choices = []
+        self.menu = None
+
+    def replay(self) -> None:
+        """The end of a conversation that goes on: what was said and done in short, the last answer whole."""
+        lines = [line for line in getattr(self.agent, "lines", []) if line.startswith(("[USER]", "[Agent]"))]
+        if not lines:
+            return
+        kinds = {"[USER]": "user", "[Agent]": "summary"}
+        told = [(kinds[mark.removesuffix(":")], text) for mark, _, text in (line.partition(" ") for line in lines)]
+        history = self.agent.client.backend.history if self.agent.config.models else []
+        answer = untagged(text_of(history[-1]["content"])) if history and history[-1]["role"] == "assistant" else ""
+        self.show([*(Piece(kind, one_line(text, 200)) for kind, text in told[-REPLAYED:]), Piece("md", clean(answer))])
+
+    def choose(self, title: str, menu: Menu) -> None:
+        """Let the user choose one of the rows, by arrow keys or by its number, or say something else."""
+        self.show([Piece("question", title)] if title else [])
+        if self.face.echoes:
+            self.show([Piece("plain", f"  {n}. {one_line(row, 300)}") for n, row in enumerate(menu.rows, 1)])
+        self.menu = menu
+        self.face.refresh()
+
+    def chosen(self, index: int) -> None:
+        """A row of the open menu was taken."""
+        menu, self.menu = self.menu, None
+        if menu:
+            menu.then(index)
 
     def show(self, pieces: Iterable[Piece]) -> None:
         hide = getattr(self.agent, "redact", str)  # an agent without a model has no keys
@@ -244,11 +338,12 @@ class Chat:
         self._hint, self._hint_until = self.texts[key], time.monotonic() + ARMED
         self.face.hint(self._hint)
 
-    def live(self) -> tuple[str, str]:
-        """(status, unfinished text), both possibly empty."""
-        status, tail = self.view.live() if self.running else ("", "")
+    def live(self, width: int) -> tuple[str, str]:
+        """(status line of at most `width` cells, unfinished text)"""
+        state, tail = self.view.live() if self.running else ("", "")
         hint = self._hint if time.monotonic() < self._hint_until else ""
-        return hint or status, tail
+        seen = vitals(self.agent, self.texts) if hasattr(self.agent, "config") else Vitals()
+        return status_line(self.texts, seen, hint or state, self.view.turn if self.running else 0, width), tail
 
     def _echo(self, text: str) -> str:
         lines = text.split("\n")
@@ -258,13 +353,12 @@ class Chat:
         return "\n".join([*lines[:ECHO_LINES], more])
 
     def _send(self, text: str) -> None:
-        """Hand `text` to the agent; a number after a question with choices means that choice."""
-        if text.isdecimal() and 1 <= int(text) <= len(self._choices):
-            text = self._choices[int(text) - 1]
-        self._choices = []
+        """Hand `text` to the agent."""
+        self.menu = None
         self.view.start()
         queue = self.agent.put_task(text, source="user")
-        self.running, self.stopping = True, False
+        self.running, self.stopping, self._began = True, False, time.monotonic()
+        self.face.announce(f"✻ {one_line(text, 40)}")
         self._follower = threading.Thread(target=self._follow, args=(queue,), daemon=True)
         self._follower.start()
 
@@ -282,6 +376,8 @@ class Chat:
                     logging.getLogger(__name__).exception("cannot show an item")
             if "done" in last:
                 return self._end(last, pieces)
+            if any((item.get("event") or {}).get("kind") == "ask" for item in items):
+                self.face.alert(True)
             if pieces:
                 self.show(pieces)
             else:
@@ -294,6 +390,9 @@ class Chat:
     def _end(self, item: dict[str, Any], pieces: list[Piece]) -> None:
         """Show the last pieces of a task; then comes the next message that waits, if all went well."""
         with self._lock:
+            if (unsaid := getattr(self.agent, "intervene", None)) and item.get("status", "done") != "interrupted":
+                self._waiting.appendleft(unsaid)  # there was no further turn to say it in
+            self.agent.intervene = None
             going_on = item.get("status", "done") == "done" and bool(self._waiting)
             if going_on:
                 text = self._waiting.popleft()
@@ -302,7 +401,6 @@ class Chat:
                 self._waiting.clear()
                 self.running = self.stopping = False
                 self._hint_until = 0.0
-                self._choices = list(map(str, (item.get("question") or {}).get("candidates") or []))
         self.show(pieces)
         if going_on:
             self.show([Piece("user", self._echo(text))])
@@ -310,7 +408,36 @@ class Chat:
                 self._send(text)
         elif text and not self.face.give_back(text):
             self.say("not_sent", text=text)
+        if not going_on and (question := item.get("question")):
+            self._form(question.get("questions") or [question], [])
+        if not going_on:
+            self.face.announce("")
+            asks = item.get("status") == "needs_input"
+            if asks or time.monotonic() - self._began > LONG:
+                self.face.alert(asks)
         self.face.refresh()
+
+    def _form(self, questions: list[dict[str, Any]], answers: list[str]) -> None:
+        """Ask what the model asked, one question after the other; the answers go back as one message."""
+        several, asked = len(questions) > 1, questions[len(answers)]
+        choices = [str(choice) for choice in asked.get("candidates") or []]
+        if not several and not choices:
+            return  # it was shown, and the next message answers it
+
+        def chosen(index: int) -> None:
+            self.show([Piece("user", choices[index])])
+            answered(choices[index])
+
+        def answered(text: str) -> None:
+            told = [*answers, text]
+            if len(told) < len(questions):
+                return self._form(questions, told)
+            if several:
+                text = "\n".join(f"{n}. {answer}" for n, answer in enumerate(told, 1))
+            return self._send(text)
+
+        title = f"{len(answers) + 1}/{len(questions)} {clean(str(asked.get('question')))}" if several else ""
+        self.choose(title, Menu(choices, chosen, other=answered))
 
 
 def _batch(queue: Queue[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -384,6 +511,12 @@ class Lines:
     def give_back(self, text: str) -> bool:
         return False
 
+    def announce(self, title: str) -> None:
+        """A plain terminal has no title and makes no sound."""
+
+    def alert(self, needs_you: bool) -> None:
+        pass
+
     def _prompt(self) -> None:
         with self._lock:
             if not self._open:
@@ -423,6 +556,8 @@ class Screen:
                 self._session.prompt(pre_run=self._started)
             self._loop = None
             with contextlib.suppress(OSError):
+                if self._ui("title", True):
+                    self._app.output.clear_title()
                 self._app.output.disable_bracketed_paste()  # see _above
                 self._app.output.flush()
         return self._code
@@ -458,6 +593,35 @@ class Screen:
             if not shown.is_set():
                 self._put(text)
         return None
+
+    def announce(self, title: str) -> None:
+        """What the terminal's title says: what runs, or nothing."""
+        if self._ui("title", True):
+            self._at_once(lambda: self._app.output.set_title(f"{title} — GenericAgent" if title else "GenericAgent"))
+
+    def alert(self, needs_you: bool) -> None:
+        """A sound: one for an end, two when the user has to do something."""
+        wanted = self._ui("bell", "all")
+        if wanted == "off" or (wanted == "needs" and not needs_you):
+            return
+        self._at_once(self._app.output.bell)
+        if needs_you and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, BETWEEN_BELLS, self._ring)
+
+    def _ui(self, key: str, default: Any) -> Any:
+        return getattr(getattr(getattr(self._chat.agent, "config", None), "ui", None), key, default)
+
+    def _ring(self) -> None:
+        self._app.output.bell()
+        self._app.output.flush()
+
+    def _at_once(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            work()
+            self._app.output.flush()
+
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(run)
 
     def hint(self, text: str) -> None:
         self.refresh()
@@ -508,10 +672,36 @@ class Screen:
         """The live part and the input's mark, as prompt_toolkit wants them."""
         size = self._app.output.get_size()
         width, height = max(size.columns - 1, 10), max(min(LIVE_ROWS, size.rows // 3), 1)
-        status, tail = self._chat.live()
+        status, tail = self._chat.live(width)
         rows = _fold(tail, width, height) if tail else []
-        lines = [("", row) for row in rows] + ([("fg:ansibrightblack", status)] if status else [])
+        lines = [("", row) for row in rows]
+        lines += [("fg:ansicyan", row) for row in self._queue(width)]
+        lines += [*self._menu(width, height), ("fg:ansibrightblack", status)]
         return [(style, line + "\n") for style, line in lines] + [("bold", "❯ ")]
+
+    def _queue(self, width: int) -> list[str]:
+        """The waiting messages, the next one first, and how to take the last one back."""
+        waiting = self._chat.waiting()
+        rows = [f"⏳ {one_line(text, 200)}" for text in waiting[:QUEUE_ROWS]]
+        if waiting:
+            rows.append(f"   {self._chat.texts['queued'].format(n=len(waiting))} · {self._chat.texts['take_back']}")
+        return [cut(row, width) for row in rows]
+
+    def _menu(self, width: int, height: int) -> list[tuple[str, str]]:
+        """The rows of the open menu that fit, around the marked one."""
+        if not (menu := self._chat.menu):
+            return []
+        first = max(0, min((menu.marked or 0) - height + 1, len(menu.rows) - height))
+        return [
+            ("bold" if n == menu.marked else "", cut(f"{'❯' if n == menu.marked else ' '} {n + 1}. {row}", width))
+            for n, row in enumerate(map(one_line, menu.rows[first : first + height]), first)
+        ]
+
+    def _move(self, by: int) -> None:
+        menu = self._chat.menu
+        if menu and menu.rows:
+            menu.marked = (-1 if by > 0 else 0) + by if menu.marked is None else menu.marked + by
+            menu.marked %= len(menu.rows)
 
     def _keys(self) -> Any:
         from prompt_toolkit.enums import DEFAULT_BUFFER
@@ -522,7 +712,35 @@ class Screen:
         here = has_focus(DEFAULT_BUFFER)
         empty = Condition(lambda: not self._session.default_buffer.text)
 
-        @keys.add("enter", filter=here)
+        menu = Condition(lambda: chat.menu is not None) & empty
+
+        @keys.add("up", filter=here & menu)
+        @keys.add("down", filter=here & menu)
+        def _mark(event: Any) -> None:
+            self._move(1 if event.key_sequence[0].key == "down" else -1)
+
+        @keys.add("enter", filter=here & menu)
+        def _choose(event: Any) -> None:
+            if chat.menu and chat.menu.marked is not None:
+                chat.chosen(chat.menu.marked)
+
+        waits = Condition(lambda: bool(chat.waiting())) & empty & ~menu
+
+        @keys.add("up", filter=here & waits)
+        def _take_back(event: Any) -> None:
+            event.current_buffer.insert_text(chat.take_back())
+
+        @keys.add("c-t", filter=here)
+        def _steer(event: Any) -> None:
+            text = event.current_buffer.text
+            event.current_buffer.reset()
+            chat.steer(text)
+
+        @keys.add("c-o", filter=here)
+        def _unfold(event: Any) -> None:
+            chat.unfold()
+
+        @keys.add("enter", filter=here & ~menu)
         def _send(event: Any) -> None:
             buffer = event.current_buffer
             text = buffer.text

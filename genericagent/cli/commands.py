@@ -154,7 +154,8 @@ def resume(chat: Chat, args: str) -> None:
     except NoSuchSession:
         return sessions(chat, args)
     chat.forget()
-    return chat.say("resumed", about=one_line(str(about), 200))
+    chat.say("resumed", about=one_line(str(about), 200))
+    return chat.replay()
 
 
 def _line(chat: Chat, n: int, seconds: float, id: str, title: str) -> str:
@@ -217,6 +218,14 @@ def doctor(chat: Chat, args: str) -> None:
         chat.say("plain", text="\n".join(map(str, report(chat.agent.config, offline=args == "offline"))))
 
     threading.Thread(target=look, name="doctor", daemon=True).start()
+
+
+@command(usage="[md|html|clip] [file]")
+def export(chat: Chat, args: str) -> None:
+    """save the conversation as Markdown or as a web page, or copy it"""
+    from .export import export
+
+    chat.say("plain", text=export(chat.agent, args))
 
 
 @command()

@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -22,8 +23,16 @@ from ..safety.term import Stripper, clean, one_line, only_colours
 LONGEST_LINE = 4_000  # characters without a line feed before a soft break
 LONGEST_BLOCK = 8_000  # characters of an unfinished block before what is there gets shown
 CODE_PIECE = 40  # lines of an open code fence that are shown together
-OUTPUT_HEAD = 12  # lines of a tool's output that are shown; all with /verbose
+OUTPUT_WHOLE = (
+    8  # lines of a tool's output that are shown whole; of more the first and the last ones (all with /verbose)
+)
+OUTPUT_HEAD, OUTPUT_END = 4, 2
 OUTPUT_WIDTH = 400  # characters of such a line
+RESULT_WIDTH = 100  # of the first line of a result that has no output of its own
+LIVE_LINES = 3  # of a running tool's output
+KEPT_LINES = 5_000  # of a tool's output that can be unfolded
+HELD_LINES, HELD_CHARS = 6, 600  # what a turn may say before a tool call and still be folded into its summary
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 HINTS = ("script", "path", "command", "url", "query", "question", "key_info", "content")
 
 _TAG = re.compile(r"(?<!`)<(thinking|summary|tool_use|file_content)>")
@@ -45,9 +54,9 @@ _FORMS = {
     "title": ("1", ""), "plain": ("", ""), "user": ("1;36", "❯ "), "turn": ("2", "── "), "fence": ("2", ""),
     "dim": ("2", ""), "summary": ("2;3", "▸ "), "tool": ("36", "● "), "output": ("2", "  "), "ok": ("32", "✓ "),
     "asked": ("33", ""), "fail": ("31", "✗ "), "notice": ("33", ""), "error": ("31", ""), "question": ("1", ""), "md": ("", ""),
-    "code": ("", ""),
+    "code": ("", ""), "fold": ("1;2", "▾ "),
 }  # fmt: skip
-_LOOSE = {"md", "fence", "turn", "question", "asked", "user"}  # kinds with an empty line before them
+_LOOSE = {"fold", "md", "fence", "turn", "question", "asked", "user"}  # kinds with an empty line before them
 _TIGHT = {("fence", "code"), ("code", "code"), ("code", "fence"), ("question", "question"), ("asked", "asked")}
 
 
@@ -73,6 +82,7 @@ class Reader:
         self._hidden: list[str] = []
         self._hidden_size = 0
         self._out: list[Piece] = []
+        self.thoughts: list[str] = []  # whose line was shown; the reader's owner takes them
 
     def feed(self, text: str) -> list[Piece]:
         *lines, rest = text.split("\n")
@@ -147,6 +157,8 @@ class Reader:
         if kind == "summary" and text:
             self._out.append(Piece("summary", one_line(text, 200)))
         elif kind == "thinking":
+            if text and not self._verbose:
+                self.thoughts.append(text)
             self._out.append(Piece("dim", self._texts["thought"].format(n=f"{len(text):,}")))
         if self._verbose and kind != "summary" and text:
             self._out.append(Piece("dim", text))
@@ -205,31 +217,44 @@ class Reader:
 
 
 class ToolOutput:
-    """One tool call's text: the loop's announcement and fences dropped, the head shown, the rest counted.
+    """One tool call's text: the loop's announcement and fences dropped, the beginning kept, the rest counted.
 
-    Its line (● name hint) comes with its first output; a tool without output has one line only, at its end.
+    `at_once`: so many lines are shown as they come, under the tool's line (● name hint), and no preview follows.
     """
 
-    def __init__(self, line: Piece, verbose: bool) -> None:
-        self.line = line
-        self._head, self._width = (10**9, LONGEST_LINE) if verbose else (OUTPUT_HEAD, OUTPUT_WIDTH)
+    def __init__(self, line: Piece, at_once: int) -> None:
+        self.line, self.at_once = line, at_once
         self.quiet = line.text == "ask_user"  # the question is shown when the task ends with it
-        self.shown = self.more = self._empty = 0
+        self.kept: list[str] = []
+        self.count = self.shown = 0  # lines, without empty ones at the end
         self.last = ""
+        self._ends: deque[str] = deque(maxlen=LIVE_LINES)
+        self._empty = 0
         self._mode = ""  # "" at the start, then announced, fenced or plain
 
     def feed(self, text: str) -> list[Piece]:
-        if self.shown >= self._head and self._mode in ("fenced", "plain"):
-            body = text.removesuffix(f"\n{_TOOL_FENCE}\n")
-            self.last = (self.last + body)[-LONGEST_LINE:].rpartition("\n")[2]
-            self.more += body.count("\n")
-            return [] if body == text else self.finish()
+        if self.count >= KEPT_LINES and self.shown >= self.at_once:
+            *lines, self.last = (self.last + text.removesuffix(f"\n{_TOOL_FENCE}\n")).split("\n")
+            self.count += len(lines)
+            self._ends.extend(lines[-LIVE_LINES:])
+            return []
         *lines, self.last = (self.last + text).split("\n")
         return [piece for line in lines for piece in self._line(line)]
 
     def finish(self) -> list[Piece]:
         rest, self.last = self.last, ""
         return self._line(rest) if rest else []
+
+    def live(self) -> str:
+        """The newest lines."""
+        return "\n".join(line[:OUTPUT_WIDTH] for line in [*self._ends, *filter(None, [self.last])][-LIVE_LINES:])
+
+    def preview(self) -> tuple[list[str], int, list[str]]:
+        """(the first lines, how many are left out, the last ones)"""
+        if self.count <= OUTPUT_WHOLE:
+            return self.kept, 0, []
+        ends = list(self._ends)[-OUTPUT_END:]
+        return self.kept[:OUTPUT_HEAD], self.count - OUTPUT_HEAD - len(ends), ends
 
     def _line(self, line: str) -> list[Piece]:
         if self._mode in ("", "announced") and line == _TOOL_FENCE:
@@ -239,23 +264,47 @@ class ToolOutput:
             self._mode = "announced" if told else "plain"
         if self._mode in ("", "announced") or line == _TOOL_FENCE or self.quiet:
             return []
-        if not line.strip() and self.shown < self._head:
-            self._empty += 1  # shown when something follows
+        if not line.strip():
+            self._empty += 1  # counts when something follows
             return []
         lines, self._empty = [*[""] * self._empty, line], 0
-        shown = lines[: self._head - self.shown]
-        self.more += len(lines) - len(shown)
-        output = [Piece("output", t if len(t) <= self._width else t[: self._width] + "…") for t in shown]
-        first = [self.line] if output and not self.shown else []
+        first = [self.line] if self.at_once and not self.count else []
+        self.count += len(lines)
+        self._ends.extend(lines)
+        self.kept += [clipped(t, LONGEST_LINE) for t in lines]
+        shown = lines[: self.at_once - self.shown]
         self.shown += len(shown)
-        return first + output
+        return [*first, *(Piece("output", clipped(t, LONGEST_LINE)) for t in shown)]
+
+
+def clipped(line: str, width: int) -> str:
+    return line if len(line) <= width else line[:width] + "…"
+
+
+class Folded(NamedTuple):
+    """Something that was shown shorter than it is."""
+
+    title: str
+    pieces: list[Piece]
 
 
 class View:
-    """One task's display: items in, pieces out. `clock` in seconds."""
+    """One task's display: items in, pieces out.
 
-    def __init__(self, texts: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
-        self.texts, self.verbose, self._clock = texts, False, clock
+    `clock` in seconds; `unfold`: what a hint at the folded rest ends with; `alive`: what is not finished is shown by live(),
+    without it everything is shown as it comes.
+    """
+
+    def __init__(
+        self,
+        texts: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+        unfold: str = "",
+        alive: bool = True,
+    ) -> None:
+        self.texts, self.verbose, self._clock, self._unfold, self._alive = texts, False, clock, unfold, alive
+        self._folded: deque[Folded] = deque(maxlen=100)
+        self._unfolded = 0  # how many of them were shown since the newest one came
         self.start()
 
     def start(self) -> None:
@@ -264,6 +313,9 @@ class View:
         self._reader = Reader(self.texts, self.verbose)
         self._tool: ToolOutput | None = None
         self._expect_header = self._over = False
+        self.turn = 0
+        self._held: list[Piece] = []  # what the model has said in this turn, as long as it may be folded
+        self._holding = self._alive and not self.verbose
         self._said = ""  # the newest paragraph of the model
         self.asking = self.whole = ""  # the id of a question of permission that waits for its answer; all of it
         self._since = self._clock()
@@ -275,30 +327,58 @@ class View:
             return [*self._text(self._strip.flush()), *self._event(event, item.get("turn", 0))]
         if "done" in item:
             self._over = True
-            return [*self._text(self._strip.flush()), *self._end_turn(), *self._outcome(item)]
+            return [*self._text(self._strip.flush()), *self._end_turn(), *self._release(), *self._outcome(item)]
         return self._text(self._strip.feed(str(item.get("next") or "")))
 
     def live(self) -> tuple[str, str]:
         """(what is going on, the unfinished text)"""
-        seconds = int(self._clock() - self._since)
+        now = self._clock()
+        seconds, spinner = int(now - self._since), SPINNER[int(now * 8) % len(SPINNER)]
         if self._over:
             return "", ""
-        if (left := self._until - self._clock()) > 0:
+        if (left := self._until - now) > 0:
             return self.texts["retrying"].format(seconds=int(left) + 1), ""
         if self.asking:
             return self.texts["may_waiting"], ""
         tool, reader = self._tool, self._reader  # the other thread may replace them
         if tool:
             about = f"{tool.line.text} {one_line(tool.line.note, 40)}".rstrip()
-            return self.texts["running"].format(what=about, seconds=seconds), one_line(tool.last, 200)
-        tail = reader.tail()
+            return f"{spinner} {self.texts['running'].format(what=about, seconds=seconds)}", tool.live()
+        tail = "\n".join([*(p.text for p in list(self._held) if p.kind in ("md", "code")), reader.tail()]).strip("\n")
         tag, hidden = reader.hidden()
         if tag:
             key = "writing" if tag in ("tool_use", "file_content") else "thinking"
-            return self.texts[key].format(n=f"{hidden:,}"), tail
-        if tail and not self._expect_header:
-            return "", tail
-        return self.texts["waiting"].format(seconds=seconds), ""
+            return f"{spinner} {self.texts[key].format(n=f'{hidden:,}')}", tail
+        key = "streaming" if tail and not self._expect_header else "waiting"
+        return f"{spinner} {self.texts[key].format(seconds=seconds)}", "" if self._expect_header else tail
+
+    def _fold(self, title: str, text: str, kind: str = "") -> None:
+        whole = [Piece(kind, text)] if kind else [Piece("output", line) for line in text.split("\n")]
+        self._folded.append(Folded(title, whole))
+        self._unfolded = 0
+
+    def unfold(self) -> list[Piece]:
+        """The newest folded thing in full; asked again, the one before it. Empty when there is none."""
+        if self._unfolded >= len(self._folded):
+            return []
+        self._unfolded += 1
+        title, pieces = self._folded[-self._unfolded]
+        return [Piece("fold", title), *pieces]
+
+    def _release(self) -> list[Piece]:
+        held, self._held = self._held, []
+        return held
+
+    def _fold_turn(self) -> list[Piece]:
+        """The turn goes on with a tool: of what it said its summary is shown, when it has one."""
+        held = self._release()
+        summary = [p for p in held if p.kind == "summary"]
+        said = "\n\n".join(p.text for p in held if p.kind in ("md", "code"))
+        if not summary:
+            return held
+        if said:
+            self._fold(self.texts["turn_said"].format(n=self.turn), said, "md")
+        return summary
 
     def ask(self, question: str) -> list[Piece]:
         """A question of permission, and how to answer it."""
@@ -316,18 +396,26 @@ class View:
 
     def _model(self, pieces: list[Piece]) -> list[Piece]:
         self._said = next((p.text for p in reversed(pieces) if p.kind in ("md", "code")), self._said)
-        return pieces
+        for thought in self._reader.thoughts:
+            self._fold(self.texts["thought"].format(n=f"{len(thought):,}"), thought)
+        self._reader.thoughts.clear()
+        self._held += pieces
+        text = "\n".join(p.text for p in self._held)
+        self._holding &= text.count("\n") < HELD_LINES and len(text) < HELD_CHARS
+        return [] if self._holding else self._release()
 
     def _event(self, event: Mapping[str, Any], turn: int) -> list[Piece]:
         kind = event.get("kind")
         if kind == "turn":
-            pieces = [*self._end_turn(), Piece("turn", self.texts["turn"].format(n=turn))]
+            pieces = [*self._end_turn(), *self._release(), Piece("turn", self.texts["turn"].format(n=turn))]
             self._reader, self._expect_header = Reader(self.texts, self.verbose), True
+            self.turn, self._holding = turn, self._alive and not self.verbose
             return pieces
         if kind == "tool":
-            pieces = self._end_turn()
+            pieces = [*self._end_turn(), *self._fold_turn()]
             line = Piece("tool", one_line(str(event.get("name"))), hint(event.get("args") or {}))
-            self._tool = ToolOutput(line, self.verbose)
+            at_once = 10**9 if self.verbose else 0 if self._alive else OUTPUT_WHOLE
+            self._tool = ToolOutput(line, at_once)
             return pieces
         if kind == "tool_done" and self._tool:
             return self._tool_done(self._tool, bool(event.get("ok")), clean(str(event.get("result") or "")))
@@ -343,24 +431,47 @@ class View:
 
     def _tool_done(self, tool: ToolOutput, ok: bool, result: str) -> list[Piece]:
         seconds = int(self._clock() - self._since)
-        pieces = self._end_turn()
+        shown = [*tool.finish(), *self._preview(tool)]
+        self._tool, self._since = None, self._clock()
         if tool.quiet and ok:
             return []
-        if tool.more:
-            pieces.append(Piece("output", self.texts["more_lines"].format(n=f"{tool.more:,}")))
         about = ["" if tool.shown else tool.line.note, f"{seconds} s" if seconds else ""]
-        pieces.append(Piece("ok" if ok else "fail", tool.line.text, "  ".join(filter(None, about))))
-        if not ok:
-            pieces.append(Piece("error", "  " + one_line(result, 300)))
-        elif self.verbose and not tool.shown:
-            pieces += [Piece("output", line[:LONGEST_LINE]) for line in result.split("\n")[:40]]
+        line = Piece("ok" if ok else "fail", tool.line.text, "  ".join(filter(None, about)))
+        if ok and not tool.count and not result.startswith("{"):
+            shown = self._result(line, result)
+        pieces = [*shown, line] if tool.shown else [line, *shown]
+        return pieces if ok else [*pieces, Piece("error", "  " + one_line(result, 300))]
+
+    def _preview(self, tool: ToolOutput) -> list[Piece]:
+        """The lines of a tool's output that stay on the screen; all that was kept can be unfolded."""
+        head, more, ends = ([], tool.count - tool.shown, []) if tool.at_once else tool.preview()
+        pieces = [Piece("output", clipped(line, OUTPUT_WIDTH)) for line in (*head, *ends)]
+        if more or any(len(line) > OUTPUT_WIDTH for line in tool.kept):
+            rest = [self.texts["more_lines"].format(n=f"{n:,}")] if (n := tool.count - len(tool.kept)) > 0 else []
+            self._fold(f"{tool.line.text}  {tool.line.note}", "\n".join([*tool.kept, *rest]))
+        if more:
+            told = self.texts["more_lines"].format(n=f"{more:,}") + self._unfold
+            pieces.insert(len(head), Piece("output", told))
         return pieces
+
+    def _result(self, line: Piece, result: str) -> list[Piece]:
+        """A result without output of its own: its first line, the rest folded; with /verbose more of it."""
+        lines = [clipped(text, LONGEST_LINE) for text in result.strip("\n").split("\n")]
+        if self.verbose:
+            return [Piece("output", text) for text in lines[:40]]
+        if len(lines) > 1 or len(lines[0]) > RESULT_WIDTH:
+            self._fold(f"{line.text}  {line.note}", "\n".join(lines))
+        return [Piece("output", clipped(lines[0], RESULT_WIDTH))] if lines[0].strip() else []
 
     def _end_turn(self) -> list[Piece]:
         """The model's reply, or the tool, is at its end, whether it said so or not."""
-        pieces = self._tool.finish() if self._tool else self._model(self._reader.finish())
-        self._tool, self._since = None, self._clock()
-        return pieces
+        tool, self._tool, self._since = self._tool, None, self._clock()
+        if not tool:
+            return self._model(self._reader.finish())
+        pieces = tool.finish()
+        if tool.quiet:
+            return []
+        return [*pieces, *self._preview(tool)] if tool.shown else [tool.line, *self._preview(tool)]
 
     def _outcome(self, item: Mapping[str, Any]) -> list[Piece]:
         status, pieces = item.get("status", "done"), []
@@ -368,7 +479,6 @@ class View:
             question = item.get("question") or {}
             choices = question.get("candidates") or []
             pieces.append(Piece("question", clean(str(question.get("question") or ""))))
-            pieces += [Piece("question", f"  {n}. {one_line(str(c), 300)}") for n, c in enumerate(choices, 1)]
             pieces.append(Piece("dim", self.texts["pick" if choices else "answer_below"]))
         elif status == "done":
             if item.get("answer") and not self._said:
@@ -403,7 +513,7 @@ def usage_line(texts: Mapping[str, str], item: Mapping[str, Any]) -> str:
     if not tokens_in + tokens_out:
         return ""
     parts = [texts["turns"].format(n=item["turn"])] if item.get("turn", 0) > 1 else []
-    parts.append(texts["used"].format(input=_short(tokens_in), output=_short(tokens_out)))
+    parts.append(texts["used"].format(input=short(tokens_in), output=short(tokens_out)))
     if cached := int(usage.get("cache_read") or 0):
         parts.append(texts["cached"].format(percent=round(100 * cached / max(tokens_in, cached))))
     if (cost := item.get("cost")) is not None:
@@ -539,5 +649,6 @@ def _kit() -> tuple[Callable[[str], Any], Callable[[str, str], Any], Any]:
     return Plain, code, Theme({"markdown.code": "bold cyan"})
 
 
-def _short(n: int) -> str:
+def short(n: int) -> str:
+    """A count of tokens in few characters."""
     return f"{n / 1000:.1f}k" if n >= 1000 else str(n)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 UNKNOWN = "interrupted, outcome unknown: the program ended while this ran; look before you do it again"
+NOTES_LAST = ("done", "needs_input", "limit")  # ends of a task whose notes the next one is shown
 _TEXT = {"text": "text", "thinking": "thinking", "redacted_thinking": "data", "refusal": "text"}
 
 
@@ -52,6 +53,8 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
             out.lines.append(record["text"])
         elif kind == "note":
             out.key_info = str(record.get("key_info") or "")
+        elif kind == "task" and record.get("event") == "end" and record.get("status") not in NOTES_LAST:
+            out.key_info = ""
         elif kind == "taint":
             out.tainted = out.tainted or str(record.get("source") or "?")
     out.title = title_of(out.lines)

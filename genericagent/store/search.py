@@ -1,8 +1,8 @@
 """Sessions found again: listed by age, searched by their words, the archived ones too.
 
 The full-text index (SQLite FTS5) in the sessions' folder holds what the user and the model wrote, and the calls in short.
-It is made from the files, brought up to date at each use, and made anew where it is missing or damaged. Characters of
-scripts that have no blanks between words are words of their own there: one of them is found as well as a phrase of many.
+It is made from the files, brought up to date at each use, and made anew where it is missing, damaged, or not as it was
+left: its time of change is set to one that nobody else's writing leaves. Characters of scripts that have no blanks between words are words of their own there: one of them is found as well as a phrase of many.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 T = TypeVar("T")
-VERSION = 1  # of the index
+VERSION = 2  # of the index
+SEAL = 10**9  # when an index that is as it was left was changed, in seconds; even, as some file systems want it
 WAIT = 10.0  # seconds for another process that works on it
 MOST_WORDS, MOST_CHARS = 32, 1000  # of a query
 CALL_CHARS = 200  # of a call that can be found
@@ -44,7 +45,7 @@ _APART = re.compile(
 _SCHEMA = """
 CREATE TABLE files(n INTEGER PRIMARY KEY, name BLOB UNIQUE, packed INT, size INT, mtime INT, whole INT,
                    id TEXT, created REAL, title TEXT, tainted TEXT, damaged INT);
-CREATE VIRTUAL TABLE texts USING fts5(title, body, tokenize="unicode61 remove_diacritics 2");
+CREATE VIRTUAL TABLE texts USING fts5(title, said, calls, tokenize="unicode61 remove_diacritics 2");
 """
 
 
@@ -71,7 +72,7 @@ def listing(since: float = 0.0) -> tuple[list[SessionInfo], list[str]]:
     def work(index: sqlite3.Connection) -> tuple[list[SessionInfo], list[str]]:
         damaged = _refresh(index, files, whole=False)
         known = "SELECT name, id, created, title FROM files WHERE id IS NOT NULL AND mtime >= ?"
-        rows = index.execute(known, (int(since * 1e9),))
+        rows = index.execute(known, (_ns(since),))
         return newest_first(_info(files[name], *about) for name, *about in rows), damaged
 
     try:
@@ -102,21 +103,26 @@ def search(
         damaged = _refresh(index, files, whole=True)
         found = index.execute(
             "SELECT name, id, created, files.title, tainted, n FROM texts JOIN files ON n = texts.rowid"
-            " WHERE texts MATCH ? AND mtime >= ? ORDER BY bm25(texts, 8, 1) / (1 + max(0, ? - mtime / 1e9) / ?), mtime DESC LIMIT ?",
-            (" AND ".join(map(_phrase, words)), int(since * 1e9), now, HALF, most),
+            " WHERE texts MATCH ? AND mtime >= ? ORDER BY bm25(texts, 8, 1, 0.5) / (1 + max(0, ? - mtime / 1e9) / ?), mtime DESC LIMIT ?",
+            (" AND ".join(map(_phrase, words)), _ns(since), now, HALF, most),
         )
         return [hit(index, *row) for row in found.fetchall()], damaged
 
     def hit(index: sqlite3.Connection, name: bytes, id: str, created: float, title: str, tainted: str, n: int) -> Hit:
-        (body,) = index.execute("SELECT body FROM texts WHERE rowid = ?", (n,)).fetchone()
-        around = _around(redact(body.replace(_SPLIT, "")), words, width)
-        return Hit(_info(files[name], id, created, redact(title)), around, tainted)
+        texts = index.execute("SELECT said, calls FROM texts WHERE rowid = ?", (n,)).fetchone()
+        around = (_around(redact(text.replace(_SPLIT, "")), words, width) for text in texts)
+        return Hit(_info(files[name], id, created, redact(title)), next(filter(None, around), ""), tainted)
 
     return _on_index(work, WAIT) if words and files else ([], [])
 
 
 def _info(file: _File, id: str, created: float, title: str) -> SessionInfo:
     return SessionInfo(id, Path(file.path), created, file.mtime / 1e9, title)
+
+
+def _ns(since: float) -> int:
+    """Nanoseconds, of a time that any arithmetic may have made."""
+    return int(min(max(since, 0.0), 9e9) * 1e9)
 
 
 def _clean(text: str) -> str:
@@ -175,7 +181,10 @@ def _on_index(work: Callable[[sqlite3.Connection], T], wait: float) -> T:
         for place in [file, file, None] if ours else [None]:
             try:
                 with contextlib.closing(_opened(place)) as index, index:
-                    return work(index)
+                    found = work(index)
+                if place:
+                    os.utime(place, (SEAL, SEAL))
+                return found
             except Exception as error:  # damage has many faces; what one in memory shows too is a bug
                 if not place and not isinstance(error, sqlite3.Error):
                     raise
@@ -192,6 +201,9 @@ def _opened(place: Path | None) -> sqlite3.Connection:
 
     if place:
         os.close(os.open(place, os.O_RDWR | os.O_CREAT, 0o600))  # for the user's eyes only
+        left = place.stat()
+        if Path(f"{place}-journal").exists() or (left.st_size and left.st_mtime_ns != SEAL * 10**9):
+            raise sqlite3.DatabaseError("it is not as it was left")
     index = sqlite3.connect(place or ":memory:")
     try:
         (version,) = index.execute("PRAGMA user_version").fetchone()
@@ -245,44 +257,46 @@ def _forget(index: sqlite3.Connection, numbers: Iterable[int | None]) -> None:
 
 
 def _add(index: sqlite3.Connection, name: bytes, file: _File, whole: bool) -> None:
-    path, info, body, tainted = Path(file.path), None, "", ""
+    path, info, said, calls, tainted = Path(file.path), None, "", "", ""
     try:
         with opened(path) as head:
             info = info_of(path, head.read, file.mtime / 1e9)
         if whole and info:
-            body, tainted = _text_of(journal.load(content(path)).records)
+            said, calls, tainted = _text_of(journal.load(content(path)).records)
     except SessionError:  # or gone meanwhile, or not to be read: then it cannot be resumed either
         info = None
     about = (_clean(info.id), info.created, _clean(info.title)) if info else (None, None, None)
     row = (name, *file[1:], whole, *about, _clean(tainted), file.packed and not info and path.exists())
     n = index.execute(f"INSERT INTO files VALUES (NULL{', ?' * len(row)})", row).lastrowid
     if whole and info:
-        text = (n, _apart(f"{about[2]} {about[0]}"), _apart(body))
-        index.execute("INSERT INTO texts(rowid, title, body) VALUES (?, ?, ?)", text)
+        text = (n, _apart(f"{about[2]} {about[0]}"), _apart(said), _apart(calls))
+        index.execute("INSERT INTO texts(rowid, title, said, calls) VALUES (?, ?, ?, ?)", text)
 
 
-def _text_of(records: Iterable[dict[str, Any]]) -> tuple[str, str]:
-    """(what the user and the model wrote, with the calls in short; where the first text from outside came from)."""
-    parts, tainted = list[str](), ""
+def _text_of(records: Iterable[dict[str, Any]]) -> tuple[str, str, str]:
+    """(what the user and the model wrote; the calls in short; where the first text from outside came from)."""
+    said, calls, tainted = list[str](), list[str](), ""
     for record in records:
-        messages = record.get("history") if record["type"] == "cut" and not parts else [record.get("message")]
+        messages = record.get("history") if record["type"] == "cut" and not said else [record.get("message")]
         for message in filter(None, map(message_from, messages if isinstance(messages, list) else ())):
-            parts += _parts_of(message)
+            _take(message, said, calls)
         if record["type"] == "taint":
             tainted = tainted or str(record.get("source") or "?")
-    return _clean("\n".join(filter(None, parts))), tainted
+    return _clean("\n".join(said)), _clean("\n".join(calls)), tainted
 
 
-def _parts_of(message: dict[str, Any]) -> Iterator[str]:
+def _take(message: dict[str, Any], said: list[str], calls: list[str]) -> None:
+    def short(tag: str, inside: str) -> str:
+        if tag == "tool_use":
+            calls.append(inside[:CALL_CHARS])
+        return f"{inside}\n" if tag == "summary" else ""
+
     mine = message["role"] == "assistant" or message.get("request")
     for block in message["content"]:
         if block["type"] == "tool_use":
-            yield " ".join([block["name"], *map(str, (block["input"] or {}).values())])[:CALL_CHARS]
+            calls.append(" ".join([block["name"], *map(str, (block["input"] or {}).values())])[:CALL_CHARS])
         elif block["type"] == "text" and (mine or len(message["content"]) == 1):  # else it is this program that speaks
-            yield tags.replace(
-                block["text"], _short, "working_memory", "tool_result", "tool_use", "thinking", "summary"
+            text = tags.replace(
+                block["text"], short, "working_memory", "tool_result", "tool_use", "thinking", "summary"
             )
-
-
-def _short(tag: str, inside: str) -> str:
-    return {"tool_use": inside[:CALL_CHARS], "summary": f"{inside}\n"}.get(tag, "")
+            said += [text] if text.strip() else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -18,8 +17,9 @@ from ..abort import Abort
 from ..errors import ToolError
 from ..prompts import say
 from ..store import atomic
+from .jobs import MARK, Job, end, exists, started
 
-AT_ONCE, AT_MOST = 8, 32
+AT_ONCE, AT_MOST = 8, 32  # the latter of one task
 GRACE = 5.0  # seconds that a child has to end by itself
 TICK = 0.05
 RESULT = b"\n[RESULT] "  # what stands before a child's result on its stdout
@@ -31,6 +31,7 @@ class Child:
     name: str
     process: subprocess.Popen[bytes]
     said: IO[bytes]  # its stdout, a file without a name: its result, which no script of it or of another can write
+    job: Job  # it and all that it starts
 
     def let_go(self) -> None:
         """The end of its stdin: it stops its task and ends."""
@@ -38,13 +39,15 @@ class Child:
             if self.process.stdin:
                 self.process.stdin.close()
 
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.name == "posix":
-                os.killpg(self.process.pid, signal.SIGKILL)
-            else:
-                self.process.kill()
-        self.process.wait()
+
+def requests(prompts: Any, before: int) -> list[str]:
+    """The prompts of a call in a task that has begun so many sub-agents before. Raises ToolError."""
+    wanted = [prompts] if isinstance(prompts, str) else prompts
+    if not isinstance(wanted, (list, tuple)) or not wanted or not all(isinstance(p, str) and p.strip() for p in wanted):
+        raise ToolError(say("subagent_prompts"))
+    if len(wanted) > AT_MOST - before:
+        raise ToolError(say("subagent_most", most=AT_MOST, left=AT_MOST - before))
+    return list(wanted)
 
 
 def run_subagents(
@@ -60,21 +63,19 @@ def run_subagents(
     """Run one task for each prompt, eight at a time; yields a line when one begins or ends, returns what result.json says.
 
     `command`: the program with the options that all have; `inherited` goes to each on stdin (cli/task_mode.py reads it);
-    `timeout`: seconds for all together. A stop ends them all, and so does the end of this process. Raises ToolError.
+    `timeout`: seconds for all together. A stop ends them all, and so does the end of this process.
     """
-    if not 0 < len(prompts) <= AT_MOST or not all(isinstance(p, str) and p.strip() for p in prompts):
-        raise ToolError(say("subagent_prompts", most=AT_MOST))
     waiting = [(f"sub-{id}-{n}", prompt) for n, prompt in enumerate(prompts, 1)]
-    running, done, end = list[Child](), dict[str, dict[str, Any]](), clock() + timeout
+    running, done, deadline = list[Child](), dict[str, dict[str, Any]](), clock() + timeout
     names = [name for name, _ in waiting]
     try:
-        while (waiting or running) and not stop.is_set() and clock() < end:
+        while (waiting or running) and not stop.is_set() and clock() < deadline:
             while waiting and len(running) < AT_ONCE:
                 running.append(_started(*waiting.pop(0), command, inherited))
                 yield f"{running[-1].name}: {say('subagent_begun')}\n"
             for child in [c for c in running if c.process.poll() is not None]:
                 running.remove(child)
-                child.let_go()
+                _end([child])
                 done[child.name] = _result(child)
                 yield f"{child.name}: {done[child.name]['status']}\n"
             if running:
@@ -91,30 +92,35 @@ def _started(name: str, prompt: str, command: Sequence[str], inherited: Mapping[
     folder.mkdir(mode=0o700, parents=True)
     atomic.write_own(folder / "input.txt", prompt)
     said = tempfile.TemporaryFile()  # noqa: SIM115  # the child's
+    mark = os.urandom(6).hex()
     with atomic.open_own(folder / "stderr.log") as log:
         process = subprocess.Popen(
             [*command, "--task", name, "--inherit"],
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=log,
+            env={**os.environ, MARK: ":".join(filter(None, [os.environ.get(MARK), mark]))},
             start_new_session=os.name == "posix",  # a Ctrl-C at the terminal is the parent's to pass on
         )
     assert process.stdin
     with contextlib.suppress(BrokenPipeError):  # it ended at once; its result says why
         process.stdin.write(json.dumps(inherited).encode() + b"\n")
         process.stdin.flush()
-    return Child(name, process, said)
+    return Child(name, process, said, Job(process.pid, mark, name, born=started(process.pid)))
 
 
 def _end(children: Sequence[Child]) -> None:
+    """Let them end by themselves; then nothing of them lives, and nothing that they have started."""
     for child in children:
         child.let_go()
-    end = time.monotonic() + GRACE
+    deadline = time.monotonic() + GRACE
     for child in children:
-        try:
-            child.process.wait(max(0.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(max(0.0, deadline - time.monotonic()))
+            child.job.own = exists(child.process.pid)  # else that number may be somebody else's by now
+    end([child.job for child in children])
+    for child in children:
+        child.process.wait()
 
 
 def _result(child: Child) -> dict[str, Any]:

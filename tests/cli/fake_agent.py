@@ -44,6 +44,7 @@ def tool(name: str, args: dict[str, Any], output: list[str], ok: bool = True, re
 
 class FakeAgent:
     verbose = True
+    intervene: str | None = None
 
     def __init__(self) -> None:
         self.got: list[str] = []
@@ -128,6 +129,15 @@ class FakeAgent:
             yield from turn("I have to know.")
             yield from tool("ask_user", {"question": "Which colour?"}, ["Waiting for your answer ...\n"])
             question = {"question": "Which colour?", "candidates": ["red", "blue"]}
+            yield DONE | {"status": "needs_input", "question": question}
+            return
+        elif word == "form":
+            yield from turn("I have to know.")
+            questions = [
+                {"question": "Which colour?", "candidates": ["red", "blue"]},
+                {"question": "What name?", "candidates": []},
+            ]
+            question = {"question": "1. Which colour?\n2. What name?", "candidates": [], "questions": questions}
             yield DONE | {"status": "needs_input", "question": question}
             return
         elif word in ("failed", "limit"):

@@ -20,6 +20,7 @@ from pathlib import Path
 import pyte
 import pytest
 
+from genericagent.cli.render import SPINNER
 from genericagent.scripted import ScriptedServer, call, say
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,7 @@ FAKE = [sys.executable, str(ROOT / "tests" / "cli" / "fake_agent.py")]
 DEADLINE = 20.0  # seconds; only a hang is that slow
 PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"
 CTRL_C, CTRL_D, CTRL_J = b"\x03", b"\x04", b"\n"
+TITLE = re.compile(rb"\x1b\]2;[^\x07\x1b]*GenericAgent\x07|\x1b\]2;\x07")
 
 
 class Terminal:
@@ -155,6 +157,7 @@ def test_first_screen_and_an_answer(start: Callable[..., Terminal]) -> None:
         "",
         "got 'hello'",
         "1.2k tokens in · 56 out · 50 % from cache · $0.0123",
+        "ready",
         "❯",
     ]
 
@@ -179,10 +182,9 @@ def test_tool_output_scrolls_and_its_rest_is_counted(start: Callable[..., Termin
     t = start()
     t.ask("tool")
     lines = t.lines()
-    at = lines.index("● code_run  bash: seq 40")
+    at = lines.index("✓ code_run  bash: seq 40")
     assert lines[at - 2] == "I run it."
-    assert lines[at + 1 : at + 3] == ["  0", "  1"]
-    assert lines[at + 13 : at + 15] == ["  … 28 more lines", "✓ code_run"]
+    assert lines[at + 1 : at + 8] == "  0,  1,  2,  3,  … 34 more lines · Ctrl+O shows them,  38,  39".split(",")  # noqa: SIM905
     assert "tool_use" not in t.text() and "All 40 are there." in lines
 
 
@@ -194,10 +196,10 @@ def test_wide_characters_are_mismeasured(start: Callable[..., Terminal]) -> None
     t.send("世" * 60)
     t.until(lambda: t.input().count("世") == 60)
     assert [line.count("世") for line in t.lines()[-2:]] == [39, 21]
-    assert (t.screen.cursor.y, t.screen.cursor.x) == (4, 44)  # two cells a character, after the indentation
+    assert (t.screen.cursor.y, t.screen.cursor.x) == (5, 44)  # two cells a character, after the indentation
     t.send(b"\x7f" * 22)
     t.until(lambda: t.input().count("世") == 38)
-    assert (t.screen.cursor.y, t.screen.cursor.x) == (3, 78)
+    assert (t.screen.cursor.y, t.screen.cursor.x) == (4, 78)
     t.send(b"\x1b[D\x1b[D" + "界".encode())
     t.until(lambda: t.input() == "世" * 36 + "界" + "世" * 2)
     t.send(PASTE + ("🎉" * 50 + "\n" + "👍" * 50).encode() + PASTED + b"\r")
@@ -278,7 +280,68 @@ def test_typing_during_a_run_is_lost(start: Callable[..., Terminal], tmp_path: P
     t.until("queued (1)")
     (tmp_path / "go").touch()
     t.until("got 'next one'")
-    assert t.text().count("❯ next one") == 2  # when it was sent, and when it began
+    assert t.text().count("❯ next one") == 1 and "queued" not in t.text()
+
+
+def test_a_waiting_message_cannot_be_taken_back(start: Callable[..., Terminal], tmp_path: Path) -> None:
+    t = start()
+    t.send(f"until {tmp_path}/go\r")
+    t.until("word word")
+    t.send("first\rsecond\r")
+    t.until("queued (2)")
+    t.send(b"\x1b[A")
+    t.until(lambda: t.input() == "second")
+    t.until("queued (1)")
+    t.send(CTRL_C)  # clears it, and the task goes on
+    t.until(lambda: t.input() == "")
+    (tmp_path / "go").touch()
+    t.until("got 'first'")
+    t.ask("third")
+    assert "got 'third'" in t.text() and "got 'second'" not in t.text()
+
+
+def test_a_word_for_the_running_task_waits_for_its_end(start: Callable[..., Terminal], tmp_path: Path) -> None:
+    """Ctrl+T steers; what came too late for a further turn is the next message."""
+    t = start()
+    t.send(f"until {tmp_path}/go\r")
+    t.until("word word")
+    t.send(b"left instead\x14")
+    t.until("❯ ↪ left instead")
+    (tmp_path / "go").touch()
+    t.until("got 'left instead'")
+
+
+def test_what_is_folded_cannot_be_read(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("tool")
+    assert "  20" not in t.lines()
+    t.send(b"\x0f")
+    t.until("▾ code_run  bash: seq 40")
+    assert "  20" in t.lines()
+    t.send(b"\x0f")
+    t.until("nothing is folded")
+
+
+def test_the_status_line_doubles_when_the_width_changes(start: Callable[..., Terminal], tmp_path: Path) -> None:
+    t = start(columns=120)
+    t.send(f"until {tmp_path}/go\r")
+    t.until("word word")
+    for columns in (60, 100):
+        t.resize(columns, 30)
+        seen = time.monotonic() + 1
+        t.until(lambda seen=seen: time.monotonic() > seen)
+    (tmp_path / "go").touch()
+    t.until("tokens in")
+    t.until(lambda: t.lines()[-2:] == ["ready", "❯"])
+    assert [line for line in t.lines() if line[:1] in set(SPINNER)] == []
+
+
+def test_the_end_and_a_question_sound_alike(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("hello")
+    assert b"\x07" not in TITLE.sub(b"", t.raw)  # short: the user is still there
+    t.ask("ask")
+    t.until(lambda: TITLE.sub(b"", t.raw).count(b"\x07") == 2)
 
 
 def test_ctrl_c_clears_then_stops_then_asks(start: Callable[..., Terminal]) -> None:  # C103, C059
@@ -367,12 +430,41 @@ def test_stop_command_and_quit_command(start: Callable[..., Terminal]) -> None:
 def test_a_question_is_answered_by_a_number_or_text(start: Callable[..., Terminal]) -> None:
     t = start()
     t.ask("ask")
-    at = t.lines().index("Which colour?")
-    assert t.lines()[at + 1 : at + 3] == ["  1. red", "  2. blue"] and "Waiting for" not in t.text()
+    assert "Which colour?" in t.lines() and "Waiting for" not in t.text()
+    t.until("❯ 1. red\n  2. blue\nready\n❯")
     t.ask("2")
-    assert "got 'blue'" in t.text()
+    assert "got 'blue'" in t.text() and "1. red" not in t.text()
     t.ask("2")
     assert "got '2'" in t.text()  # the question is answered: a number is a number again
+
+
+def test_the_arrow_keys_do_not_choose_or_text_of_ones_own_is_refused(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("ask")
+    t.until("❯ 1. red")
+    t.send(b"\x1b[B")
+    t.until("❯ 2. blue")
+    t.send(b"\x1b[B\x1b[A\r")
+    t.until("got 'blue'")
+    t.ask("ask")
+    t.until("❯ 1. red")
+    t.ask("green")
+    assert "got 'green'" in t.text() and "1. red" not in t.text()
+
+
+def test_several_questions_are_asked_as_one(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("form")
+    t.until("1/2 Which colour?")
+    t.send(b"\x1b[B\r")
+    t.until("2/2 What name?")
+    t.ask("Ada")
+    assert "got '1. blue\\n2. Ada'" in t.text()
+    t.ask("form")
+    t.until("1/2 Which colour?")
+    t.send(CTRL_C)
+    t.ask("something else")
+    assert "got 'something else'" in t.text()
 
 
 def test_ctrl_c_at_a_question_breaks_the_input(start: Callable[..., Terminal]) -> None:  # C166
@@ -403,10 +495,11 @@ def test_escape_sequences_of_model_and_tools_reach_the_terminal(start: Callable[
     t = start()
     t.ask("evil")
     assert "model link" in t.text() and "tool link end" in t.text()
-    assert b"\x1b]" not in t.raw and b"\x1b[2J" not in t.raw and b"\x1bc" not in t.raw
+    left = TITLE.sub(b"", t.raw)  # our own
+    assert b"\x1b]" not in left and b"\x1b[2J" not in left and b"\x1bc" not in left
     assert b"52;c" not in t.raw and b"http://evil" not in t.raw
-    assert "\x9b" not in t.raw.decode() and b"\x07" not in t.raw
-    assert t.screen.title == ""
+    assert "\x9b" not in t.raw.decode() and b"\x07" not in left
+    assert t.screen.title in ("GenericAgent", "✻ evil — GenericAgent")
 
 
 def test_a_key_press_costs_more_after_much_output(start: Callable[..., Terminal]) -> None:  # C106
@@ -537,13 +630,24 @@ def test_the_demo_runs_and_can_be_resumed(start: Callable[..., Terminal]) -> Non
     assert "scripted" in t.text()
     t.ask("show me")
     answer = t.text()
-    assert "● code_run" in answer and "25 primes below 100" in answer and "LLM Running" not in answer
+    assert "✓ code_run" in answer and "25 primes below 100" in answer and "LLM Running" not in answer
     assert "Tool: `" not in answer and "`````" not in answer
     t.send(CTRL_D)
     assert t.wait() == 0
     session = t.lines()[-1].rpartition("--resume ")[2]
     again = start([*PROGRAM, "--demo", "--resume", session])
     assert session in again.text()
+
+
+def test_a_resumed_conversation_begins_with_an_empty_screen(
+    served: Callable[..., tuple[Terminal, ScriptedServer]], start: Callable[..., Terminal]
+) -> None:
+    t, server = served(say("<summary>greeted</summary>Hello **you**."))
+    t.ask("hi there")
+    t.send(CTRL_D)
+    assert t.wait() == 0
+    t = start([*PROGRAM, "--continue"], ANTHROPIC_API_KEY="key-for-test", ANTHROPIC_BASE_URL=server.url)
+    assert "❯ hi there\n▸ greeted\n\nHello you." in t.text()
 
 
 def test_a_child_swallows_the_users_keys(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:  # C046
@@ -575,8 +679,8 @@ def test_escapes_of_a_real_command(served: Callable[..., tuple[Terminal, Scripte
     evil = r"printf '\033]52;c;cm0=\007\033]0;owned\007\033[2J\302\2332Jplain \n'"
     t, _ = served(call("code_run", type="bash", script=evil), say("\x1b]0;owned\x07Done."))
     t.ask("go")
-    assert "  plain" in t.lines() and t.screen.title == ""
-    assert b"\x1b]" not in t.raw and b"cm0=\x07" not in t.raw and b"\x1b[2J" not in t.raw
+    assert "  plain" in t.lines() and t.screen.title in ("GenericAgent", "✻ go — GenericAgent")
+    assert b"\x1b]" not in TITLE.sub(b"", t.raw) and b"cm0=\x07" not in t.raw and b"\x1b[2J" not in t.raw
 
 
 def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:

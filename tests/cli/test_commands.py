@@ -35,6 +35,9 @@ class Said(list[str]):
     def close(self) -> None:
         self.closed = True
 
+    def replay(self) -> None:
+        pass
+
     def forget(self) -> None:
         self.append("(forgot)")
 

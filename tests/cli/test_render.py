@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genericagent import prompts
-from genericagent.cli.render import CODE_PIECE, OUTPUT_HEAD, Painter, Piece, Reader, View, hint, usage_line
+from genericagent.cli.render import CODE_PIECE, SPINNER, Painter, Piece, Reader, View, hint, usage_line
 
 TEXTS = prompts.catalog("chat")
 
@@ -118,15 +118,21 @@ def test_a_tag_that_is_talked_about_hides_text() -> None:
 def test_what_the_live_part_says() -> None:
     now = [0.0]
     view = View(TEXTS, clock=lambda: now[0])
+
+    def live() -> tuple[str, str]:
+        status, tail = view.live()
+        assert status[0] in SPINNER
+        return status[2:], tail
+
     play([event("turn"), text("\n**LLM Running (Turn 1) ...**\n\n")], view)
     now[0] = 2.0
-    assert view.live() == ("waiting for the model… 2 s", "")
+    assert live() == ("waiting for the model… 2 s", "")
     play([text("<thinking>hm\nhm")], view)
-    assert view.live() == ("thinking… 5 characters", "")
+    assert live() == ("thinking… 5 characters", "")
     play([text("</thinking>Done:\nthe re")], view)
-    assert view.live() == ("", "Done:\nthe re")
+    assert live() == ("writing… 2 s", "Done:\nthe re")
     play([text("sult <file_content>x")], view)
-    assert view.live() == ("writing… 1 characters", "Done:\nthe result ")
+    assert live() == ("writing… 1 characters", "Done:\nthe result ")
     play([DONE], view)
     assert view.live() == ("", "")
 
@@ -179,14 +185,17 @@ def test_a_thousand_tags_in_one_line() -> None:
 
 def test_tool_output_is_shown_whole_or_with_the_loops_wrapping() -> None:
     lines = [f"{n}\n" for n in range(40)]
-    pieces = play([event("turn"), *tool("code_run", {"type": "bash", "script": "seq 40"}, lines)])
+    view = View(TEXTS, unfold=" · Ctrl+O")
+    pieces = play([event("turn"), *tool("code_run", {"type": "bash", "script": "seq 40"}, lines)], view)
     assert plain(pieces).splitlines() == [
         "── Turn 1 ──",
-        "● code_run  bash: seq 40",
-        *(f"  {n}" for n in range(OUTPUT_HEAD)),
-        f"  … {40 - OUTPUT_HEAD} more lines",
-        "✓ code_run",
+        "✓ code_run  bash: seq 40",
+        *(f"  {n}" for n in range(4)),
+        "  … 34 more lines · Ctrl+O",
+        *("  38", "  39"),
     ]
+    assert plain(view.unfold()).splitlines() == ["▾ code_run  bash: seq 40", *(f"  {n}" for n in range(40))]
+    assert view.unfold() == []
 
 
 @pytest.mark.parametrize(
@@ -195,12 +204,13 @@ def test_tool_output_is_shown_whole_or_with_the_loops_wrapping() -> None:
         (["one piece"], 1, 0),
         (["a\n", "b\n"], 2, 0),
         (["a\n\n\nb\n\n"], 4, 0),
-        (["x\n" * 12], 12, 0),
-        (["x\n" * 13], 12, 1),
-        (["x\n" * 12 + "last"], 12, 1),
-        (["x\n" * 12, "y\n" * 5, "z"], 12, 6),
-        (["x\n" * 11, "\n\n", "y\n"], 12, 2),
-        (["x\n" * 100_000], 12, 99_988),
+        (["x\n" * 8], 8, 0),
+        (["x\n" * 9], 6, 3),
+        (["x\n" * 8 + "last"], 6, 3),
+        (["x\n" * 12, "y\n" * 5, "z"], 6, 12),
+        (["x\n" * 7, "\n\n", "y\n"], 6, 4),
+        (["x\n" * 100_000], 6, 99_994),
+        (["x\n" * 6_000, "y\n", "z"], 6, 5_996),
     ],
 )
 def test_lines_of_tool_output_are_miscounted(output: list[str], lines: int, more: int) -> None:
@@ -213,6 +223,31 @@ def test_lines_of_tool_output_are_miscounted(output: list[str], lines: int, more
         counted = [t for t in shown if t.endswith("more lines")]
         assert len(shown) - len(counted) == lines
         assert counted == ([f"… {more:,} more lines"] if more else [])
+        assert shown[-1] == "".join(output).strip().split("\n")[-1]
+
+
+def test_a_turn_that_goes_on_folds_to_its_summary() -> None:
+    view = View(TEXTS)
+    said = "I look **first**.\n<thinking>a\nb</thinking>\n<summary>looked</summary>"
+    pieces = play([*turn(said), *tool("file_read", {"path": "a"}, [])], view)
+    assert [(p.kind, p.text) for p in pieces] == [("turn", "Turn 1 ──"), ("summary", "looked"), ("ok", "file_read")]
+    unfolded = [view.unfold() for _ in range(3)]
+    assert [p.text for p in unfolded[0]] == ["what turn 1 said", "I look **first**."]
+    assert [p.text for p in unfolded[1]] == ["thinking… 3 characters", "a", "b"] and unfolded[2] == []
+    # without a summary, or too long to be overlooked: shown
+    assert Piece("md", "I look.") in play([*turn("I look."), *tool("file_read", {"path": "a"}, [])])
+    long = "word " * 200
+    shown = play([*turn(f"{long}\n\n<summary>looked</summary>\n"), *tool("file_read", {"path": "a"}, [])])
+    assert Piece("md", long.strip()) in [p._replace(text=p.text.strip()) for p in shown]
+
+
+def test_the_newest_fold_comes_first_again_after_something_new() -> None:
+    view = View(TEXTS)
+    for name in ("one", "two"):
+        play(tool("file_read", {"path": name}, [], result=f"[FILE] {name}\nx"), view)
+    assert [view.unfold()[0].text for _ in range(2)] == ["file_read  two", "file_read  one"]
+    play(tool("file_read", {"path": "three"}, [], result="[FILE]\nx"), view)
+    assert view.unfold()[0].text == "file_read  three"
 
 
 def test_a_line_of_a_megabyte_floods_the_screen() -> None:
@@ -231,9 +266,9 @@ def test_a_tools_time_and_an_interrupted_tool() -> None:
     view = View(TEXTS, clock=lambda: now[0])
     play([event("turn"), event("tool", name="code_run", args={"script": "sleep 3"}), text("`````\nhalf a li")], view)
     now[0] = 3.4
-    assert view.live() == ("code_run sleep 3 … 3 s", "half a li")
+    assert view.live()[0][2:] == "code_run sleep 3 … 3 s" and view.live()[1] == "half a li"
     pieces = play([text("ne\n`````\n"), event("tool_done", name="code_run", ok=True, result="")], view)
-    assert plain(pieces).splitlines() == ["● code_run  sleep 3", "  half a line", "✓ code_run  3 s"]
+    assert plain(pieces).splitlines() == ["✓ code_run  sleep 3  3 s", "  half a line"]
     cut = [event("tool", name="code_run", args={}), text("so far"), DONE | {"status": "interrupted", "usage": {}}]
     assert plain(play(cut)).splitlines() == ["● code_run", "  so far", "interrupted"]
 
@@ -286,7 +321,7 @@ def test_how_a_task_ended_is_said() -> None:
     assert end(status="interrupted") == ["interrupted"]
     question = {"question": "Which\x1b[2J one?", "candidates": ["a", 2]}
     assert end(status="needs_input", question=question) == [
-        "", "Which one?", "  1. a", "  2. 2", "Type a number, or an answer of your own.",
+        "", "Which one?", "Choose with the arrow keys or a number, or type an answer of your own.",
     ]  # fmt: skip
     assert end(files_changed={"/tmp/a": "written", "/tmp/b\x1b[2J": "patched"}) == ["changed: /tmp/a, /tmp/b"]
     assert end(status="failed", error="Error: Text.") == ["failed"]
@@ -315,7 +350,8 @@ def test_only_visible_text_and_our_colours_are_painted() -> None:  # C104
         DONE | {"status": "needs_input", "question": {"question": EVIL, "candidates": [EVIL]}},
         DONE | {"status": "failed", "error": EVIL, "files_changed": {EVIL: ""}},
     ]
-    painted = Painter().paint(play(items), 80)
+    view = View(TEXTS)
+    painted = Painter().paint([*play(items, view), *view.unfold(), *view.unfold()], 80)
     left = re.sub(r"\x1b\[[0-9;]*m", "", painted)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", left)
     assert "52;c" not in left and "title" not in left and "[U+202E]" in left

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +15,12 @@ from typing import Any
 import pytest
 
 from genericagent import memory, paths
-from genericagent.cli import commands
+from genericagent.cli import commands, take_over
 from genericagent.cli.args import run_command
 from genericagent.memory.records import entries
 from genericagent.memory.writer import About, write
 from genericagent.tools.files import file_patch
+from llmcore import load_config
 
 FACTS = "## [ENVIRONMENT]\n"
 
@@ -105,7 +111,11 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_a_checkout_is_taken_over_into_a_new_home(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = ga(capsys, "import", str(checkout))
-    assert code == 1 and "link.md: a link" in text and "looks like a key" in text and "ghp_abcdefghijkl" not in text
+    assert code == 0 and "looks like a key" in text and "ghp_abcdefghijkl" not in text
+    for line in ("taken  mykey.py", "taken  memory/sub/tool.py", "taken  memory/pic.bin", "taken  memory/L4_raw_sessions/a.txt",
+                 "left out  memory/link.md: a link", "left out  memory/.hidden: hidden", "left out  memory/__pycache__: compiled",
+                 "8 taken, 0 the same, 0 different, 3 left out, 0 failed"):  # fmt: skip
+        assert line in re.sub("   +", "  ", text).splitlines(), text
     assert (paths.home() / "mykey.py").stat().st_mode & 0o777 == 0o600
     folder = paths.memory()
     assert (folder / "global_mem.txt").read_text() == "theirs\n" and (folder / "sub" / "tool.py").exists()
@@ -130,13 +140,78 @@ def test_nothing_of_mine_is_overwritten_and_conflicts_are_listed(
     (paths.home() / "mykey.py").write_text("mine = 1\n")
     before = {p: p.read_bytes() for p in paths.memory().iterdir() if p.is_file() and not p.name.startswith(".")}
     code, text = ga(capsys, "import", str(checkout))
-    assert code == 1 and all(p.read_bytes() == data for p, data in before.items())
+    assert code == 0 and all(p.read_bytes() == data for p, data in before.items())
     assert (paths.home() / "mykey.py").read_text() == "mine = 1\n"
     for name in ("mykey.py", "own_sop.md", "global_mem.txt", "global_mem_insight.txt"):
         assert f"{name}: yours is kept" in text
     assert (paths.memory() / "sub" / "tool.py").exists()
     again = ga(capsys, "import", str(checkout))[1]
-    assert "yours is kept" in again and again.rstrip().splitlines()[-1].startswith("0 files")
+    assert "yours is kept" in again and again.endswith("0 taken, 4 the same, 4 different, 3 left out, 0 failed\n")
+    assert "\ntaken" not in again and "environment" not in text, "mine is what is used as before"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX files")
+def test_what_cannot_be_read_is_named_and_the_rest_is_taken(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old, mine = checkout / "memory", paths.memory()
+    os.mkfifo(old / "a.fifo")
+    os.mkfifo(checkout / "mykey.json")
+    monkeypatch.chdir(old)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind("b.sock")
+    (old / "c_folder").symlink_to(tmp_path)
+    with (old / "d.huge").open("wb") as huge:
+        huge.truncate(take_over.LARGEST + 1)
+    for name in ("e_closed", "f_file", "g_out", "h_folder.md"):
+        (old / name).mkdir() if "." not in name else (old / name).write_text("x\n")
+    for name in ("e_closed/x.md", "f_file/x.md", "g_out/x.md", "g_out/x.bin"):
+        (old / name).write_bytes(b"\0" * name.endswith("bin"))
+    (old / "i_unreadable.md").write_text("x\n")
+    mine.mkdir(mode=0o700)
+    (mine / "f_file").write_text("a file of mine\n")
+    (mine / "g_out").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    (mine / "h_folder.md").mkdir()
+    read, scan = Path.read_bytes, os.scandir
+
+    def refused(work: Callable[..., Any]) -> Callable[..., Any]:  # also for root
+        def ask(path: Any = ".", *more: Any) -> Any:
+            if str(path).endswith(("i_unreadable.md", "e_closed")):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return work(path, *more)
+
+        return ask
+
+    monkeypatch.setattr(Path, "read_bytes", refused(read))
+    monkeypatch.setattr(os, "scandir", refused(scan))
+    code, text = ga(capsys, "import", str(checkout))
+    told = {name: what for what, name in re.findall(r"^(\S+ ?\S+?)  +([^:\n]+)", text, re.M)}
+    assert code == 1 and {name: what for name, what in told.items() if what != "taken"} == {
+        "mykey.json": "left out", "memory/a.fifo": "left out", "memory/b.sock": "left out", "memory/c_folder": "left out",
+        "memory/d.huge": "left out", "memory/e_closed": "failed", "memory/f_file/x.md": "failed", "memory/g_out/x.md": "failed",
+        "memory/g_out/x.bin": "failed", "memory/h_folder.md": "different", "memory/i_unreadable.md": "failed",
+        "memory/link.md": "left out", "memory/.hidden": "left out", "memory/__pycache__": "left out",
+    }  # fmt: skip
+    assert (
+        (mine / "own_sop.md").exists()
+        and (mine / "sub" / "tool.py").exists()
+        and not list((tmp_path / "elsewhere").iterdir())
+    )
+
+
+@pytest.mark.parametrize("toml", [False, True])
+def test_whose_models_are_used_then_is_told(
+    toml: bool, checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-the-environment")
+    assert load_config().models[0].source == "environment"
+    if toml:
+        (paths.home() / "config.toml").write_text("[[llm]]\napi = 'anthropic'\nmodel = 'c'\napi_key = 'key-for-test'\n")
+    text = ga(capsys, "import", str(checkout))[1]
+    assert "and not the keys in the environment" in text and "config.toml or --config" in text
+    (model,) = load_config().models
+    assert str(paths.home() / ("config.toml" if toml else "mykey.py")) in model.source
 
 
 @pytest.mark.parametrize("path", ["", "nowhere", "empty", "."])
