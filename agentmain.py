@@ -821,7 +821,12 @@ class GenericAgent:
         held, walls = self.containment(), say("banner_open")
         if held.sandbox:
             walls = say("banner_walls") + ("" if held.sandbox.net else say("banner_net"))
-        first = [self.options.label, f"{name} · {self.workspace}", held.note or walls, self.project_notes().line]
+        first = [
+            self.options.label,
+            f"{name} · {paths.shown(self.workspace)}",
+            held.note or walls,
+            self.project_notes().line,
+        ]
         return [*filter(None, first), *self.told, *self.problems]
 
 

@@ -115,3 +115,9 @@ def logs() -> Path:
 def task_dir(name: str) -> Path:
     """The folder of a scripted task."""
     return temp() / name
+
+
+def shown(path: Path | str) -> str:
+    """A path for a person: `~` for the user's own folder."""
+    home, text = str(Path.home()), str(path)
+    return "~" + text.removeprefix(home) if text == home or text.startswith(home + os.sep) else text

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from .. import paths
 from ..safety.term import Stripper, clean, one_line, only_colours
 
 LONGEST_LINE = 4_000  # characters without a line feed before a soft break
@@ -489,7 +490,7 @@ class View:
             text = self.texts[f"end_{status}"].format(error="" if told else f": {error}")
             pieces.append(Piece("error" if status == "failed" else "notice", text))
         if files := list(item.get("files_changed") or ()):
-            names = ", ".join(one_line(str(f), 80) for f in files[:10]) + (" …" if len(files) > 10 else "")
+            names = ", ".join(one_line(paths.shown(str(f)), 80) for f in files[:10]) + (" …" if len(files) > 10 else "")
             pieces.append(Piece("dim", self.texts["changed"].format(files=names)))
         if usage := usage_line(self.texts, item):
             pieces.append(Piece("dim", usage))

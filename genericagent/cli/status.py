@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from .. import paths
 from ..safety.term import one_line
 from .render import short
 
@@ -43,7 +43,7 @@ def vitals(agent: Any, texts: Mapping[str, str]) -> Vitals:
         round(100 * tokens.cache_read / tokens.input) if tokens.input else None,
         agent.task_meter.cost,
         agent.session_meter.cost,
-        str(agent.workspace),
+        paths.shown(agent.workspace),
         ", ".join([*walls, texts["asks"]]),
     )
 
@@ -53,8 +53,6 @@ def status_line(texts: Mapping[str, str], v: Vitals, state: str, turn: int, widt
     filled = min(BAR, round(BAR * v.used / v.window)) if v.window else 0
     bar = "▰" * filled + "▱" * (BAR - filled)
     money = "" if v.task is None or v.session is None else f"${v.task:.3f}/${v.session:.2f}"
-    home = str(Path.home())
-    place = "~" + v.workspace.removeprefix(home) if v.workspace.startswith(home) else v.workspace
     # (the smaller, the longer it stays; the text), in the order on the screen
     parts = [
         (0, state or texts["ready"]),
@@ -63,7 +61,7 @@ def status_line(texts: Mapping[str, str], v: Vitals, state: str, turn: int, widt
         (2, f"{bar} {short(v.used)}/{short(v.window)}" if v.window else ""),
         (6, texts["cached"].format(percent=v.cached) if v.cached is not None else ""),
         (4, money if v.session or v.task else ""),
-        (7, one_line(place, 40)),
+        (7, one_line(v.workspace, 40)),
         (5, v.walls),
     ]
     parts = [part for part in parts if part[1]]
