@@ -29,6 +29,7 @@ from ..safety.asking import Answer, Scope
 from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
 from . import commands
+from .composer import Composer, Shell, Typing
 from .render import Painter, Piece, View
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -122,6 +123,7 @@ class Chat:
         self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
         self._follower: threading.Thread | None = None
+        self.composer, self.shell = Composer(texts, lambda: Path(agent.workspace)), Shell(self)
         self.face: Lines | Screen = Lines(self) if plain else Screen(self)
 
     def run(self) -> int:
@@ -154,8 +156,9 @@ class Chat:
         """Stop what runs, with all its processes, and let go of the session."""
         from ..tools.jobs import kill_background
 
+        self.shell.stop()
         self.agent.close()
-        for thread in (worker, self._follower):  # the end of a stopped task is worth seeing
+        for thread in (worker, self._follower, *self.shell.running):  # the end of a stopped task is worth seeing
             if thread:
                 thread.join(5)
         if ended := kill_background():
@@ -173,13 +176,15 @@ class Chat:
         try:
             if self.menu and text.isdecimal() and 1 <= int(text) <= len(self.menu.rows):
                 return self.chosen(int(text) - 1)
-            if commands.run(self, text):
+            if text.startswith("!"):
+                return self.shell.run(self.composer.command(text[1:]))
+            if text.startswith("/") and commands.run(self, self.composer.command(text)):
                 return None
             menu, self.menu = self.menu, None  # who types something else has seen it
             if menu and menu.other:
-                return menu.other(text)
+                return menu.other(self.composer.message(text)[0])
             if self.view.asking:
-                return self._decide(text)
+                return self._decide(self.composer.message(text)[0])
             with self._lock:
                 if not self.running:
                     return self._send(text)
@@ -215,17 +220,19 @@ class Chat:
 
     def leave(self) -> None:
         """Ctrl-D without text: quit, but ask first while a task runs."""
-        if self.running:
+        if self.running or self.shell.running:
             self._sure("leave_running")
         else:
             self.close()
 
     def stop(self) -> bool:
-        """Stop the running task; False when there is none."""
-        if not self.running:
+        """Stop the user's own commands, else the running task; False when there is neither."""
+        if not (ended := self.shell.stop()) and not self.running:
             return False
-        self.stopping, self._armed_until = True, 0.0
-        self.agent.abort()
+        self._armed_until = 0.0
+        if not ended:
+            self.stopping = True
+            self.agent.abort()
         self.tell("stopping")
         return True
 
@@ -279,7 +286,7 @@ class Chat:
         """(status, unfinished text), both possibly empty."""
         status, tail = self.view.live() if self.running else ("", "")
         hint = self._hint if time.monotonic() < self._hint_until else ""
-        return hint or status, tail
+        return hint or status or self.shell.status(), tail
 
     def _echo(self, text: str) -> str:
         lines = text.split("\n")
@@ -292,7 +299,9 @@ class Chat:
         """Hand `text` to the agent."""
         self.menu = None
         self.view.start()
-        queue = self.agent.put_task(text, source="user")
+        whole, images = self.composer.message(text)
+        outside = [] if text.startswith("/session.") else self.shell.taken()
+        queue = self.agent.put_task(whole, source="user", images=images, outside=outside)
         self.running, self.stopping = True, False
         self._follower = threading.Thread(target=self._follow, args=(queue,), daemon=True)
         self._follower.start()
@@ -436,16 +445,17 @@ class Screen:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output import create_output
 
-        self._chat = chat
+        self._chat, self._typing = chat, Typing(chat)
         self._loop: Any = None
         self._code = 0
         output = create_output(stdout=chat.out)
         if hasattr(output, "enable_cpr"):
             output.enable_cpr = False  # late answers of a slow terminal would be typed into the message
         self._session: PromptSession[str] = PromptSession(
-            self._message, multiline=True, prompt_continuation="  ", history=_history(lambda text: getattr(chat.agent, "redact", str)(text)),
-            key_bindings=self._keys(), enable_suspend=True, enable_open_in_editor=True, output=output,
+            self._message, multiline=True, prompt_continuation="  ", key_bindings=self._keys(), enable_suspend=True,
+            output=output, **self._typing.options(),
         )  # fmt: skip
+        self._typing.attach(self._session)
         self._app = self._session.app
         self._app.erase_when_done = True
         self._app.ttimeoutlen = 2.0  # a paste's marker may come in two pieces over a slow line
@@ -575,6 +585,7 @@ class Screen:
         empty = Condition(lambda: not self._session.default_buffer.text)
 
         menu = Condition(lambda: chat.menu is not None) & empty
+        self._typing.bind(keys, here)
 
         @keys.add("up", filter=here & menu)
         @keys.add("down", filter=here & menu)
@@ -588,12 +599,7 @@ class Screen:
 
         @keys.add("enter", filter=here & ~menu)
         def _send(event: Any) -> None:
-            buffer = event.current_buffer
-            text = buffer.text
-            if text.strip():
-                buffer.append_to_history()
-            buffer.reset()
-            chat.submit(text)
+            self._typing.enter(event.current_buffer)
 
         @keys.add("escape", "enter", filter=here)
         @keys.add("c-j", filter=here)
@@ -629,25 +635,3 @@ def _fold(text: str, width: int, rows: int) -> list[str]:
             row, used = row + char, used + cells
         folded.append(row)
     return folded[-rows:]
-
-
-def _history(hide: Callable[[str], str]) -> Any:
-    """Messages of all chats in one private file, without keys; without a place to write, in memory only."""
-    from prompt_toolkit.history import FileHistory, InMemoryHistory
-
-    class Kept(FileHistory):
-        def store_string(self, string: str) -> None:
-            try:
-                super().store_string(hide(string))
-            except OSError as error:
-                logging.getLogger(__name__).warning("chat history not written: %s", error)
-
-    path = paths.home() / "chat_history"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        path.chmod(0o600)
-    except OSError as error:
-        logging.getLogger(__name__).warning("no chat history: %s", error)
-        return InMemoryHistory()
-    return Kept(str(path))
