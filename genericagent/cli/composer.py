@@ -191,7 +191,7 @@ class Shell:
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
-        self._said: list[tuple[str, str]] = []
+        self._said: list[list[tuple[str, str]]] = []  # what each command adds
         self.running: dict[threading.Thread, tuple[str, Abort]] = {}
 
     def run(self, command: str) -> None:
@@ -215,7 +215,14 @@ class Shell:
     def taken(self) -> list[tuple[str, str]]:
         """What the next message carries, as (where from, text), see put_task."""
         said, self._said = self._said, []
-        return said
+        kept, size = list[list[tuple[str, str]]](), 0
+        for parts in reversed(said):
+            size += sum(len(text) for _, text in parts)
+            if size > 3 * LIMIT:
+                kept.append([("", self._chat.texts["shell_left_out"].format(n=len(said) - len(kept)))])
+                break
+            kept.append(parts)
+        return [part for parts in reversed(kept) for part in parts]
 
     def _work(self, command: str, stop: Abort) -> None:
         try:
@@ -249,21 +256,24 @@ class Shell:
         )  # fmt: skip
         while True:
             try:
-                chat.show(output.feed(clean(mask.feed(next(run)))))
+                if pieces := output.feed(clean(mask.feed(next(run)))):
+                    chat.show(pieces)
             except StopIteration as end:
                 result: dict[str, Any] = end.value
                 break
-        chat.show([*output.feed(clean(mask.flush())), *output.finish()])
         ok, code, note = result["status"] == "success", result["exit_code"], str(result.get("note", ""))
-        how = ", ".join(filter(None, ["" if code is None else f"exit code {code}", note]))
+        exited = "" if code is None else chat.texts["shell_exit"].format(code=code)
+        how = ", ".join(filter(None, [exited, note]))
         head = agent.redact(chat.texts["shell_told"].format(command=command, folder=folder, how=how))
         text = agent.redact(result["stdout"])
         source = guard.source_of_output(ruling, command, folder, since)
-        self._said.extend([("", head), (source, text)] if source else [("", f"{head}\n{text}".rstrip())])
+        self._said.append([("", head), (source, text)] if source else [("", f"{head}\n{text}".rstrip())])
+        last = output.feed(clean(mask.flush())) + output.finish()
         more = chat.texts["more_lines"].format(n=f"{output.more:,}") if output.more else ""
         return [
+            *last,
             *([Piece("output", more)] if more else []),
-            Piece("ok" if ok else "fail", output.line.text, "" if ok or code is None else f"exit {code}"),
+            Piece("ok" if ok else "fail", output.line.text, "" if ok else exited),
             *([Piece("dim", one_line(note, 300))] if note else []),
             Piece("dim", chat.texts["shell_joins"]),
         ]

@@ -325,6 +325,19 @@ def test_a_commands_output_floods_the_screen_or_shows_a_key(tmp_path: Path) -> N
     assert "more lines" in chat.shown[13].text and "sk-a" not in str(chat.shown)
 
 
+def test_an_hour_of_commands_fills_the_context(tmp_path: Path) -> None:
+    chat = Heard(tmp_path)
+    shell = Shell(chat)  # type: ignore[arg-type]
+    for n in range(5):
+        shell.run(f"seq 5000; echo last {n}")
+        for thread in list(shell.running):
+            thread.join(20)
+    texts = [text for _, text in shell.taken()]
+    assert len("".join(texts)) < 31_000 and shell.taken() == []
+    assert texts[0] == "(The output of 3 earlier commands of the user is left out.)"
+    assert [text[-6:] for text in texts[1:]] == ["last 3", "last 4"]
+
+
 def test_a_command_asks_for_input_or_runs_in_another_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (mine := tmp_path / "myshell").write_text('#!/bin/sh\necho "mine: $*"\n')
     mine.chmod(0o755)

@@ -12,7 +12,9 @@ import test_chat_pty
 from test_chat_pty import CTRL_C, CTRL_D, DEADLINE, PASTE, PASTED, Terminal
 from test_composer import png
 
-environment, start = test_chat_pty.environment, test_chat_pty.start
+from genericagent.scripted import ScriptedServer, say
+
+environment, start, served = test_chat_pty.environment, test_chat_pty.start, test_chat_pty.served
 CTRL_G, CTRL_R, CTRL_S, CTRL_V, CTRL_W, CTRL_X, UNDO = b"\x07", b"\x12", b"\x13", b"\x16", b"\x17", b"\x18", b"\x1f"
 UP, BACKSPACE, TAB = b"\x1b[A", b"\x7f", b"\t"
 Start = Callable[..., Terminal]
@@ -282,3 +284,23 @@ def test_ctrl_c_leaves_the_users_command_running(
     os.kill(t.pid, 15)
     assert t.wait() == 128 + 15
     assert not process.exists()
+
+
+def test_pictures_and_output_do_not_reach_the_model(
+    served: Callable[..., tuple[Terminal, ScriptedServer]], tmp_path: Path
+) -> None:
+    t, model = served(say("Seen."), say("Again."))
+    t.send("!echo from my shell\r")
+    t.until("✓ !echo from my shell")
+    t.send(b"what is this? " + PASTE + str(png(tmp_path / "a.png")).encode() + PASTED + b"\r")
+    t.until("Seen.")
+    asked = model.requests[0].body["messages"][-1]["content"]
+    text, images = asked[0]["text"], [block for block in asked if block["type"] == "image"]
+    assert f"what is this? [Image #1] ({tmp_path}/a.png)" in text and "$ echo from my shell\nfrom my shell" in text
+    assert len(images) == 1 and "<outside" not in text
+    (tmp_path / "other.txt").write_text("somebody's words")
+    t.send(f"!cat {tmp_path}/other.txt\r")
+    t.until("✓ !cat")
+    t.send("and this?\r")
+    t.until("Again.")
+    assert "somebody's words\n</outside id=" in str(model.requests[1].body["messages"][-1]["content"][0]["text"])
