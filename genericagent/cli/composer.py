@@ -327,7 +327,8 @@ class Typing:
     def _make_room(self, buffer: Any) -> None:
         """As many rows as the menu needs, and none where there is no menu: they would push up what is on the screen."""
         offered = len(buffer.complete_state.completions) if buffer.complete_state else 0
-        rows = buffer.document.cursor_position_row + 1 + min(offered, MENU_ROWS)
+        drawn = self.session.layout.current_window.render_info  # a long line takes several rows
+        rows = (drawn.cursor_position.y if drawn else 0) + 1 + min(offered, MENU_ROWS)
         self.session.reserve_space_for_menu = min(rows, self.session.output.get_size().rows // 2) if offered else 0
 
     def enter(self, buffer: Any) -> None:
