@@ -474,7 +474,8 @@ class GenericAgent:
 
         `source`: who says it; "file" is a file that a script could have written, "user" a person at this terminal,
         "reflect:NAME" a watcher's script.
-        `outside`: text of somebody else that comes with it, such as a forwarded message, as (where from, text).
+        `outside`: text that comes with it and is not the user's words, such as a forwarded message, as (where from, text);
+        one without a source is trusted, as the output of a command in the workspace.
         """
         task = Task(query, source, list(images or []), outside)
         self._tasks.put(task)
@@ -689,7 +690,7 @@ class GenericAgent:
             atomic.write_own(path, query)
             query = say("request_in_file", head=query[:400], length=len(query), path=path)
         for source, text in task.outside:
-            query += f"\n\n{handler.outside(text, source)}"
+            query += f"\n\n{handler.outside(text, source) if source else text}"
         if not task.images:
             return query
         from genericagent.tools.images import image_block

@@ -32,6 +32,7 @@ from ..safety.asking import Answer, Scope
 from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
 from . import commands
+from .composer import Composer, Shell, Typing
 from .render import Painter, Piece, View
 from .status import Vitals, cut, status_line, vitals
 
@@ -132,6 +133,7 @@ class Chat:
         self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
         self._follower: threading.Thread | None = None
+        self.composer, self.shell = Composer(texts, lambda: Path(agent.workspace)), Shell(self)
         self.face: Lines | Screen = Lines(self) if plain else Screen(self)
 
     def run(self) -> int:
@@ -172,8 +174,9 @@ class Chat:
         """Stop what runs, with all its processes, and let go of the session."""
         from ..tools.jobs import kill_background
 
+        self.shell.stop()
         self.agent.close()
-        for thread in (worker, self._follower):  # the end of a stopped task is worth seeing
+        for thread in (worker, self._follower, *self.shell.running):  # the end of a stopped task is worth seeing
             if thread:
                 thread.join(5)
         if ended := kill_background():
@@ -187,7 +190,8 @@ class Chat:
         if not text:
             return None
         with self._lock:
-            later = self.running and not self.view.asking and commands.parse(text) is None
+            waits = self.running and not self.view.asking and self.menu is None
+            later = waits and not text.startswith("!") and commands.parse(text) is None
             if later:
                 self._waiting.append(text)
         if later:
@@ -199,13 +203,15 @@ class Chat:
         try:
             if self.menu and text.isdecimal() and 1 <= int(text) <= len(self.menu.rows):
                 return self.chosen(int(text) - 1)
-            if commands.run(self, text):
+            if text.startswith("!"):
+                return self.shell.run(self.composer.command(text[1:]))
+            if text.startswith("/") and commands.run(self, self.composer.command(text)):
                 return None
             menu, self.menu = self.menu, None  # who types something else has seen it
             if menu and menu.other:
                 return menu.other(text)
             if self.view.asking:
-                return self._decide(text)
+                return self._decide(self.composer.message(text)[0])
             with self._lock:
                 if not self.running:
                     return self._send(text)
@@ -238,7 +244,8 @@ class Chat:
             return self.submit(text)
         self.show([Piece("user", self._echo(f"↪ {text}"))])
         with self._lock:  # it may not have taken the one before yet
-            self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, text]))
+            whole, _ = self.composer.message(text)
+            self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, whole]))
         return None
 
     def waiting(self) -> list[str]:
@@ -267,17 +274,19 @@ class Chat:
 
     def leave(self) -> None:
         """Ctrl-D without text: quit, but ask first while a task runs."""
-        if self.running:
+        if self.running or self.shell.running:
             self._sure("leave_running")
         else:
             self.close()
 
     def stop(self) -> bool:
-        """Stop the running task; False when there is none."""
-        if not self.running:
+        """Stop the user's own commands, else the running task; False when there is neither."""
+        if not (ended := self.shell.stop()) and not self.running:
             return False
-        self.stopping, self._armed_until = True, 0.0
-        self.agent.abort()
+        self._armed_until = 0.0
+        if not ended:
+            self.stopping = True
+            self.agent.abort()
         self.tell("stopping")
         return True
 
@@ -343,7 +352,9 @@ class Chat:
         state, tail = self.view.live() if self.running else ("", "")
         hint = self._hint if time.monotonic() < self._hint_until else ""
         seen = vitals(self.agent, self.texts) if hasattr(self.agent, "config") else Vitals()
-        return status_line(self.texts, seen, hint or state, self.view.turn if self.running else 0, width), tail
+        return status_line(
+            self.texts, seen, hint or state or self.shell.status(), self.view.turn if self.running else 0, width
+        ), tail
 
     def _echo(self, text: str) -> str:
         lines = text.split("\n")
@@ -356,7 +367,9 @@ class Chat:
         """Hand `text` to the agent."""
         self.menu = None
         self.view.start()
-        queue = self.agent.put_task(text, source="user")
+        whole, images = self.composer.message(text)
+        outside = [] if text.startswith("/session.") else self.shell.taken()
+        queue = self.agent.put_task(whole, source="user", images=images, outside=outside)
         self.running, self.stopping, self._began = True, False, time.monotonic()
         self.face.announce(f"✻ {one_line(text, 40)}")
         self._follower = threading.Thread(target=self._follow, args=(queue,), daemon=True)
@@ -534,16 +547,17 @@ class Screen:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output import create_output
 
-        self._chat = chat
+        self._chat, self._typing = chat, Typing(chat)
         self._loop: Any = None
         self._code = 0
         output = create_output(stdout=chat.out)
         if hasattr(output, "enable_cpr"):
             output.enable_cpr = False  # late answers of a slow terminal would be typed into the message
         self._session: PromptSession[str] = PromptSession(
-            self._message, multiline=True, prompt_continuation="  ", history=_history(lambda text: getattr(chat.agent, "redact", str)(text)),
-            key_bindings=self._keys(), enable_suspend=True, enable_open_in_editor=True, output=output,
+            self._message, multiline=True, prompt_continuation="  ", key_bindings=self._keys(), enable_suspend=True,
+            output=output, **self._typing.options(),
         )  # fmt: skip
+        self._typing.attach(self._session)
         self._app = self._session.app
         self._app.erase_when_done = True
         self._app.ttimeoutlen = 2.0  # a paste's marker may come in two pieces over a slow line
@@ -713,6 +727,7 @@ class Screen:
         empty = Condition(lambda: not self._session.default_buffer.text)
 
         menu = Condition(lambda: chat.menu is not None) & empty
+        self._typing.bind(keys, here)
 
         @keys.add("up", filter=here & menu)
         @keys.add("down", filter=here & menu)
@@ -742,12 +757,7 @@ class Screen:
 
         @keys.add("enter", filter=here & ~menu)
         def _send(event: Any) -> None:
-            buffer = event.current_buffer
-            text = buffer.text
-            if text.strip():
-                buffer.append_to_history()
-            buffer.reset()
-            chat.submit(text)
+            self._typing.enter(event.current_buffer)
 
         @keys.add("escape", "enter", filter=here)
         @keys.add("c-j", filter=here)
@@ -783,25 +793,3 @@ def _fold(text: str, width: int, rows: int) -> list[str]:
             row, used = row + char, used + cells
         folded.append(row)
     return folded[-rows:]
-
-
-def _history(hide: Callable[[str], str]) -> Any:
-    """Messages of all chats in one private file, without keys; without a place to write, in memory only."""
-    from prompt_toolkit.history import FileHistory, InMemoryHistory
-
-    class Kept(FileHistory):
-        def store_string(self, string: str) -> None:
-            try:
-                super().store_string(hide(string))
-            except OSError as error:
-                logging.getLogger(__name__).warning("chat history not written: %s", error)
-
-    path = paths.home() / "chat_history"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        path.chmod(0o600)
-    except OSError as error:
-        logging.getLogger(__name__).warning("no chat history: %s", error)
-        return InMemoryHistory()
-    return Kept(str(path))

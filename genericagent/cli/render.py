@@ -432,7 +432,7 @@ class View:
 
     def _tool_done(self, tool: ToolOutput, ok: bool, result: str) -> list[Piece]:
         seconds = int(self._clock() - self._since)
-        shown = [*tool.finish(), *self._preview(tool)]
+        shown = [*tool.finish(), *self.preview(tool)]
         self._tool, self._since = None, self._clock()
         if tool.quiet and ok:
             return []
@@ -443,7 +443,7 @@ class View:
         pieces = [*shown, line] if tool.shown else [line, *shown]
         return pieces if ok else [*pieces, Piece("error", "  " + one_line(result, 300))]
 
-    def _preview(self, tool: ToolOutput) -> list[Piece]:
+    def preview(self, tool: ToolOutput) -> list[Piece]:
         """The lines of a tool's output that stay on the screen; all that was kept can be unfolded."""
         head, more, ends = ([], tool.count - tool.shown, []) if tool.at_once else tool.preview()
         pieces = [Piece("output", clipped(line, OUTPUT_WIDTH)) for line in (*head, *ends)]
@@ -472,7 +472,7 @@ class View:
         pieces = tool.finish()
         if tool.quiet:
             return []
-        return [*pieces, *self._preview(tool)] if tool.shown else [tool.line, *self._preview(tool)]
+        return [*pieces, *self.preview(tool)] if tool.shown else [tool.line, *self.preview(tool)]
 
     def _outcome(self, item: Mapping[str, Any]) -> list[Piece]:
         status, pieces = item.get("status", "done"), []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -11,6 +12,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from genericagent.errors import NoSuchSession
+from genericagent.safety.guard import Guard
+from genericagent.safety.redact import Redactor
 from genericagent.store.journal import SessionInfo
 from genericagent.store.search import Hit
 
@@ -49,14 +52,18 @@ class FakeAgent:
     def __init__(self) -> None:
         self.got: list[str] = []
         self.session_id = ""
-        self.workspace = Path("/tmp")
+        self.workspace = Path(os.environ.get("WORKSPACE", "/tmp"))
+        self.guard, self.redact = Guard(), Redactor(["sk-a-key-of-the-provider"])
         self.busy = False
         self.stop = threading.Event()
         self.model = 0
         self._tasks: SimpleQueue[tuple[str, SimpleQueue[Item]] | None] = SimpleQueue()
+        self.images: list[Any] = []
+        self.outside: list[tuple[str, str]] = []
 
-    def put_task(self, query: str, source: str = "user", images: Any = None) -> SimpleQueue[Item]:
+    def put_task(self, query: str, source: str = "user", images: Any = None, *, outside: Any = ()) -> SimpleQueue[Item]:
         queue: SimpleQueue[Item] = SimpleQueue()
+        self.images, self.outside = list(images or []), list(outside)
         self._tasks.put((query, queue))
         return queue
 
@@ -159,6 +166,11 @@ class FakeAgent:
                 time.sleep(0.005)
         elif word == "signs":
             yield from turn("█ 🎉 世界 ✓\n\n| a | b |\n|---|---|\n| 1 | 2 |\n")
+        elif word == "show":  # what came with the message
+            yield from turn(f"images {[Path(i).name for i in self.images]}\n\n")
+            yield text("```\n" + "".join(f"from {source!r}: {t}\n" for source, t in self.outside) + "```\n")
+        elif word == "count":
+            yield from turn(f"{len(query)} characters, {query.count(chr(10))} line feeds, ends {query[-20:]!r}")
         else:
             yield from turn("got ", repr(query))
         yield DONE

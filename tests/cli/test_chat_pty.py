@@ -237,14 +237,14 @@ def test_a_paste_while_text_streams_is_typed_in(start: Callable[..., Terminal], 
     assert "200~" not in t.text()
 
 
-def test_a_long_paste_floods_the_screen_or_is_cut(start: Callable[..., Terminal]) -> None:
+def test_a_long_message_floods_the_screen_or_is_cut(start: Callable[..., Terminal]) -> None:
     t = start()
-    t.send(PASTE + b"\n".join(b"line %d" % n for n in range(2000)) + PASTED)
-    t.until("line 1999")
+    t.send(CTRL_J.join(b"line %d" % n for n in range(200)))
+    t.until("line 199")
     t.send("\r")
     t.until(lambda: "tokens in" in t.text() and not t.input())
-    assert "… 1988 more lines" in t.text()
-    assert "line 1999'" in t.text()  # the answer repeats the message: all of it arrived
+    assert "… 188 more lines" in t.text()
+    assert "line 199'" in t.text()  # the answer repeats the message: all of it arrived
 
 
 def test_history_is_kept_across_restarts_and_private(start: Callable[..., Terminal], tmp_path: Path) -> None:
