@@ -51,7 +51,6 @@ HONEST: list[tuple[str | tuple[str, str], str]] = [
     (("curl -s http://10.0.0.7:631/ > /dev/null && echo fine", "fine"), "- printer's page: http://10.0.0.7:631/"),
     (("lsb_release -d", "Description: Ubuntu 22.04.3 LTS"), "- 系统：Ubuntu 22.04"),
     (("grep -n timeout app.py", "12:TIMEOUT = 30"), "- app.py: timeout is 30 s"),
-    # put down after the rule was made
     ("I work as a nurse, mostly nights","- The user is a nurse who works night shifts"),
     ("my wife's name is Ana","- user's wife: Ana"),
     ("my email is jo@example.org","- E-mail: jo@example.org"),
@@ -116,7 +115,6 @@ BASELESS: list[tuple[str | tuple[str, str], str]] = [
     (("uname -a", "Linux box 6.1.0 x86_64"), "- The user prefers dark mode."),
     (("cat config.toml", "port = 8443"), "- staging port: 8444"),
     (("pwd", "/home/u/shop"), "- the shop's data lies in /srv/shop/data"),
-    # put down after the rule was made
     ("I work as a nurse","- the user works as a teacher"),
     ("my wife's name is Ana","- user's wife: Anna-Lena"),
     ("help me with my email","- email: jo@example.org"),
