@@ -27,23 +27,21 @@ LOOKED_AT = 10_000  # characters of a result that are compared with what is stor
 _FACTS = frozenset({"status", "success", "exit", "code", "stdout", "0"})  # of each result
 
 
+_PATTERNS = {
+    # what a script only prints, or says to itself
+    "printed": r"(?:^|(?<=[\s;|&(]))#[^\n]*|<<-?\s*['\"]?(\w+)['\"]?(?s:.*?)\n\s*\1\b"
+    r"|\b(?:echo|printf)\b(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|[^\s;|&\"']+))*"
+    r"|\b(?:print|puts|console\.log|write(?:_text)?)\s*\(?\s*[rbfu]*[\"'`][^\n]*",
+    "prints": r"\b(?:echo|printf|print|puts|log|write|cat\s*<<)",
+    "end": r"(?<=[.!?])\s+|(?<=[。！？\n])",
+    "asked": r"\s*(?:what|which|who|whose|where|when|why|how|is|are|do|does)\b.*\?\s*\Z"
+    r"|.*(?:什么|哪|谁|怎么|怎样|多少|吗).*[？?]\s*\Z",
+}
+
+
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    """Compiled when it is needed: what a script only prints or says to itself; a word that prints; a question."""
-    return {
-        "printed": re.compile(
-            r"(?:^|(?<=[\s;|&(]))#[^\n]*|<<-?\s*['\"]?(\w+)['\"]?.*?\n\s*\1\b"
-            r"|\b(?:echo|printf)\b(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|[^\s;|&\"']+))*"
-            r"|\b(?:print|puts|console\.log|write(?:_text)?)\s*\(?\s*[rbfu]*[\"'`][^\n]*",
-            re.S,
-        ),
-        "prints": re.compile(r"\b(?:echo|printf|print|puts|log|write|cat\s*<<)"),
-        "asked": re.compile(
-            r"(?:^|(?<=[.!?\n]))\s*(?:what|which|who|whose|where|when|why|how|is|are|do|does)\b[^.!?\n]*\?"
-            r"|[^。！？!?\n]*(?:什么|哪|谁|怎么|怎样|多少|吗)[^。！？!?\n]*[？?]",
-            re.I,
-        ),
-    }[name]
+    return re.compile(_PATTERNS[name], re.I)  # takes time: when it is needed
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,9 @@ class _Seen:
     def words(self) -> set[str]:
         from .words import words
 
-        if not self.call:
-            return words(_pattern("asked").sub("", self.text) if "told" in self.shown else self.text)
+        if "told" in self.shown:
+            sentences = _pattern("end").split(self.text)
+            return words("\n".join(s for s in sentences if not _pattern("asked").match(s)))
         own, found, printed = words(self.call), words(self.done), set[str]()
         for line in self.text.split("\n"):
             said = words(line)

@@ -31,8 +31,9 @@ _FRAME_CJK = re.compile(
 )
 _CJK_WORD = re.compile(f"[{_CJK}]")
 _TOKEN = re.compile(rf"[{_CJK}]+|\d+(?:\.\d+)*|[^\W\d_{_CJK}]+")
-_PATH = re.compile(rf"[^\s{_CJK}]*[A-Za-z0-9~][/_.@\\]+[A-Za-z0-9][^\s{_CJK}]*")
-_BEGIN = re.compile(r"(?:^|[.!?。！？]\s)\W*\Z")  # of a sentence: a capital there makes no name
+_CHUNK = re.compile(rf"[^\s{_CJK}]+")
+_PATH = re.compile(r"[A-Za-z0-9~][/_.@\\]+[A-Za-z0-9]")  # what makes a chunk one
+_BEGIN = re.compile(r"[.!?。！？]\s")  # between two words: the second begins a sentence, and its capital makes no name
 _KEY = re.compile(r"^\W*[^:：\n]{1,40}[:：](?=\s|[^\x00-\x7f])")
 _SUFFIX = re.compile(r"(?<=\w{3})(?:ing|ed|er|ies|es|s|e|y|ly)$")
 _MONTHS = re.findall(r"\w+", "january february march april may june july august september october november december")
@@ -99,11 +100,12 @@ def words(text: str) -> set[str]:
 def wanted(line: str) -> list[Word]:
     """The words of a line that must be there. What stands before a colon only names the place of what comes behind."""
     line = re.sub(r"^\s*\d+[.)]\s", "", _unified(line))
-    paths = [range(*path.span()) for path in _PATH.finditer(line)]
+    paths = {at for chunk in _CHUNK.finditer(line) if _PATH.search(chunk[0]) for at in range(*chunk.span())}
     key, chinese = _KEY.match(line), bool(_CJK_WORD.search(line))
-    found = list[Word]()
+    found, end = list[Word](), 0
     for token in _TOKEN.finditer(line):
         raw, at, word = token[0], token.start(), token[0].lower()
+        begins, end = not end or _BEGIN.search(line, end, at), token.end()
         if _CJK_WORD.match(raw):
             new = [Word(p, tuple(_pairs(p, i)), 1) for p in _FRAME_CJK.split(raw) for i in range(len(p))]
         elif raw[0].isdigit():
@@ -111,8 +113,8 @@ def wanted(line: str) -> list[Word]:
         elif word in _FRAME:
             continue
         else:
-            name = (chinese or raw.istitle() and not _BEGIN.search(line[:at])) and not raw[1:].isupper()
-            exact = name or any(at in path for path in paths)
+            name = (chinese or raw.istitle() and not begins) and not raw[1:].isupper()
+            exact = name or at in paths
             forms = (word, _stem(word)) if exact else (_stem(word)[:5],)
             new = [Word(raw, (*forms, _NUMBERS.get(word, word)), EXACT if exact else 2)] if len(raw) > 2 or name else []
         found += [one for one in new if not key or at >= key.end() or one.weight == EXACT]
@@ -133,8 +135,9 @@ def _stem(word: str) -> str:
 
 def _unified(text: str) -> str:
     """Numbers in one form: 1,000 and 1k and 一千 are 1000; 3.5.2024 falls apart as 2024-05-03 does."""
-    text = unicodedata.normalize("NFKC", text)
-    text = re.sub(rf"[{_HAN}两十]+(?=[月日号点时分岁楼万千])", _han, text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+        text = re.sub(rf"[{_HAN}两十]{{1,4}}(?=[月日号点时分岁楼万千])", _han, text)
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
     text = re.sub(r"\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b", r"\1 \2 \3", text)
     return re.sub(r"(\d+(?:\.\d+)?) ?(k\b|千|万)", lambda m: str(round(float(m[1]) * _SCALE[m[2]])), text)

@@ -87,6 +87,8 @@ BASELESS: list[tuple[str | tuple[str, str], str]] = [
     ("find out where my printer is and remember it", "- printer: 10.0.0.7"),
     ("which database does the staging server use?", "- The staging server uses Postgres."),
     ("which database does the staging server use?", "- staging server uses postgres"),
+    ("does the staging server use postgres?", "- staging server uses postgres"),
+    ("服务器在柏林吗？", "- 服务器在柏林"),
     ("I live in Berlin", "- The user lives in Bern."),
     ("my server is alpha", "- server: beta"),
     ("I have a dog", "- the user has a cat"),
