@@ -312,6 +312,10 @@ class GenericAgent:
             atomic.write_own(path, self.redact(text))
         return str(path)
 
+    def tell(self, text: str) -> None:
+        """One line for the user, now."""
+        self._emit({"kind": "notice", "text": text})
+
     def _notice(self, text: str, seconds: float = 0.0) -> None:
         """One line for the user; `seconds`: how long it takes until the next try."""
         self._emit({"kind": "retry", "text": text, "seconds": seconds})

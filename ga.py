@@ -52,6 +52,7 @@ LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
 CODE_LIMIT, READ_LIMIT, PAGE_LIMIT, PAGE_TEXT_LIMIT, WEB_LIMIT = 10_000, 20_000, 35_000, 10_000, 8_000  # characters
 _TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
+CLOCK_STEP = 0.05  # seconds by which a file's time of change may be behind the clock
 INLINE_METHODS: dict[str, dict[str, Any]] = {  # and what they take
     "enter_plan_mode": {"path": _TEXT}, "enter_project_mode": {"name": _TEXT},
     "subagent": {"prompts": {}, "cwd": _TEXT, "timeout": _NUMBER}, "search_sessions": {"words": _TEXT, "days": _NUMBER},
@@ -129,11 +130,14 @@ class GenericAgentHandler(BaseHandler):
             args = {name: value for name, value in args.items() if not name.startswith("_")}  # those are ours
             self._complete(tool_name, args, response)
             self._ruling = self.guard.rule(tool_name, args, self.cwd)
-            if refusal := self._refusal(tool_name, index, self._ruling):
+            if refusal := self._refusal(tool_name, args, index, self._ruling):
                 return refusal
             self._within = self.guard.confinement(self._ruling)
+        since = self.guard.clock()
         outcome = yield from super().dispatch(tool_name, args, response, index, tool_num)
         self._witness(tool_name, args, outcome.data)
+        if tool_name == "code_run":
+            self._guard_memory(since)
         return outcome
 
     def _complete(self, tool: str, args: dict[str, Any], response: Any) -> None:
@@ -151,7 +155,7 @@ class GenericAgentHandler(BaseHandler):
         within = Confinement(self.guard.zones, ()) if self.guard.confined else None
         return files.load(self._path(name), within).text
 
-    def _refusal(self, tool: str, index: int, ruling: Ruling) -> StepOutcome | None:
+    def _refusal(self, tool: str, args: Mapping[str, Any], index: int, ruling: Ruling) -> StepOutcome | None:
         """None when the call may run; else what the model, or whoever started the script, is told."""
         if ruling.verdict == "allow":
             return None
@@ -164,6 +168,8 @@ class GenericAgentHandler(BaseHandler):
             note = answer.note
         self.check()  # a stop is no answer
         self.denied.append(f"{tool}: {ruling.why}")
+        if not self._somebody and tool in ("file_patch", "file_write"):
+            self._keep_for_later(args)
         if self.guard.origin == "script":
             rules = " ".join(f"--allow {rule}" for rule in ruling.rules)
             text = say("may_script", why=ruling.why, rules=rules) if rules else say("may_never", why=ruling.why)
@@ -345,7 +351,7 @@ class GenericAgentHandler(BaseHandler):
 
         def permit(request: dict[str, Any], tab: dict[str, Any] | None, tabs: list[dict[str, Any]]) -> None:
             ruling = self.guard.rule_request(tool, request, tab, tabs, self.browser.made, self.cwd)
-            if ruling.key not in asked and (outcome := self._refusal(tool, args["_index"], ruling)):
+            if ruling.key not in asked and (outcome := self._refusal(tool, args, args["_index"], ruling)):
                 raise _Refused(outcome)
             asked.update([ruling.key] if ruling.key else [])
             self.guard.allowed(request, tab, self.browser.made)
@@ -671,9 +677,44 @@ class GenericAgentHandler(BaseHandler):
         from genericagent.memory import writer
 
         within = self._within or Confinement(self.guard.zones)
+        return writer.write(target, self._about(), partial(write, within=within), whole=whole)
+
+    def _about(self) -> Any:
+        from genericagent.memory.writer import About
+
         session = getattr(self.parent, "session_id", "")
-        about = writer.About(session, self.current_turn, self.guard.tainted, self.evidence, self.redact)
-        return writer.write(target, about, partial(write, within=within), whole=whole)
+        return About(session, self.current_turn, self.guard.tainted, self.evidence, self.redact, self.cwd)
+
+    @property
+    def _somebody(self) -> bool:
+        """Whether there is a person who could be asked."""
+        return bool(getattr(self.parent, "can_ask", False))
+
+    def _keep_for_later(self, args: Mapping[str, Any]) -> None:
+        """What nobody was there to allow is kept for the user, when it is a change of the memory."""
+        target = Path(real(args["path"], self.cwd))
+        if self.guard.zones.of(target) == "memory":
+            from genericagent.memory import inbox
+
+            with contextlib.suppress(
+                ToolError, OSError
+            ):  # what may not be stored at all, or a full disk: it stays refused
+                inbox.propose(target, args, self._about())
+
+    def _guard_memory(self, since: float) -> None:
+        """A script of an unattended task that has read text from outside may have changed the memory around the writer: by a
+        link, or a path it made itself. That is taken back."""
+        if (
+            not self.guard.tainted
+            or self._somebody
+            or not hasattr(self.parent, "tell")
+            or self.guard.containment.sandbox is not None
+        ):
+            return
+        from genericagent.memory import writer
+
+        for number, name in writer.take_back_outside(since - CLOCK_STEP, self._about()):
+            self.parent.tell(say("memory_taken_back", file=name, number=number))
 
     def _witness(self, tool: str, args: Mapping[str, Any], data: Any) -> None:
         """Remember a call as evidence if it succeeded and has nothing to do with memory."""

@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     p = _Parser(
         prog="ga",
         description="A personal agent: chat in the terminal, or one task from a script.",
-        epilog="also: ga browser setup|status, ga memory log|show|revert|check, ga sessions [WORDS], "
+        epilog="also: ga browser setup|status, ga memory log|show|revert|inbox|accept|check, ga sessions [WORDS], "
         "ga schedule list|add|run|disable|enable, ga import PATH, ga doctor.",
         allow_abbrev=False,
     )

@@ -1,4 +1,4 @@
-"""`ga memory log|show|revert|check`, and `/memory` in the chat: what the agent has stored, and why."""
+"""`ga memory log|show|revert|inbox|accept|check`, and `/memory` in the chat: what the agent has stored, and why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..prompts import say
 from ..safety.redact import Redactor
 from ..safety.term import clean, one_line
 
-USAGE = "ga memory log [N] | show N | revert N | check"
+USAGE = "ga memory log [N] | show N | revert N | inbox [N] | accept N | check"
 SHOWN = 20  # changes
 
 
@@ -19,22 +19,28 @@ def run_memory(argv: Sequence[str]) -> tuple[str, int]:
     word, *rest = argv or ["log"]
     if word in ("-h", "--help"):
         return USAGE, 0
-    if len(rest) > 1 or (rest and not rest[0].isdecimal()) or (word in ("show", "revert")) > len(rest):
+    if len(rest) > 1 or (rest and not rest[0].isdecimal()) or (word in ("show", "revert", "accept")) > len(rest):
         raise UsageError(f"usage: {USAGE}")
-    number = int(rest[0]) if rest else SHOWN
+    number, note = int(rest[0]) if rest else SHOWN, "" if word == "revert" else _look()
     if word == "log":
-        return _log(number), 0
+        return note + _log(number), 0
     if word == "show":
-        return _show(number), 0
+        return note + _show(number), 0
     if word == "revert":
         from ..memory.writer import revert
 
         return say("memory_reverted", number=number, file=one_line(revert(number, redactor()))), 0
+    if word == "inbox":
+        return note + (_proposal(number) if rest else _inbox()), 0
+    if word == "accept":
+        from ..memory.inbox import accept
+
+        return note + say("memory_accepted", number=number, file=one_line(accept(number, redactor()))), 0
     if word == "check" and not rest:
         from ..memory.check import check
 
-        faults = [one_line(fault, 300) for fault in check()]
-        return "\n".join(faults) or say("memory_well"), int(bool(faults))
+        faults = [_wrapped(one_line(fault, 300)) for fault in check()]
+        return note + ("\n".join(faults) or say("memory_well")), int(bool(faults))
     raise UsageError(f"usage: {USAGE}")
 
 
@@ -48,6 +54,32 @@ def redactor() -> Redactor:
         return Redactor(())
 
 
+def _look() -> str:
+    """Note what was changed around the writer since the last time; a line to show where that cannot be done."""
+    from .. import paths
+    from ..memory.records import Records
+
+    try:
+        if paths.memory().is_dir():
+            with Records(redactor().json):
+                pass
+    except ToolError as error:
+        return f"{one_line(str(error), 300)}\n"
+    return ""
+
+
+def _wrapped(line: str) -> str:
+    """On a terminal, broken between words."""
+    import shutil
+    import sys
+    from textwrap import wrap
+
+    if not sys.stdout.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return "\n".join(wrap(line, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False))
+
+
 def _log(most: int) -> str:
     from ..memory.records import changed_lines, entries
 
@@ -57,17 +89,22 @@ def _log(most: int) -> str:
         when, by, file, why = (
             one_line(str(t), 100) for t in (entry.get("time"), entry["by"], entry["file"], _why(entry))
         )
-        lines.append(f"{number:>4}  {when[:16].replace('T', ' ')}  {by:<7}  {file}  {counts}  {why}")
+        lines.append(_wrapped(f"{number:>4}  {when[:16].replace('T', ' ')}  {by:<7}  {file}  {counts}  {why}"))
     return "\n".join(lines) or say("memory_no_log")
 
 
 def _why(entry: dict[str, Any]) -> str:
     """What the change rests on, in a few words."""
-    ground = (entry.get("evidence") or [{}])[0]
-    source = (
-        f"told: {ground['told']}" if "told" in ground else " ".join(str(v) for k, v in ground.items() if k != "digest")
-    )
-    return source + (f"  !{entry['tainted']}" if entry.get("tainted") else "")
+    grounds = [_ground(item) for item in entry.get("evidence") or ()]
+    return "".join([*grounds[:1], f"  !{entry['tainted']}" if entry.get("tainted") else ""])
+
+
+def _ground(item: dict[str, Any]) -> str:
+    if "tool" in item:
+        text = f"{item['tool']} in turn {item.get('turn')}: {item.get('what')}"
+    else:
+        text = ", ".join(k if v is True else f"{k}: {v}" for k, v in item.items() if k != "doubt")
+    return text + ("  !says the opposite?" if "doubt" in item else "")
 
 
 def _show(number: int) -> str:
@@ -76,6 +113,32 @@ def _show(number: int) -> str:
     entry = entries().get(number)
     if entry is None:
         raise ToolError(say("memory_no_entry", number=number))
-    facts = [f"{key}: {value}" for key, value in entry.items() if key not in ("diff", "evidence")]
-    ground = [f"evidence: {item}" for item in entry.get("evidence") or []]
-    return clean("\n".join([*facts, *ground, "", entry["diff"]]))
+    facts = [f"{k}: {v}" for k, v in entry.items() if k not in ("diff", "evidence") and v is not None]
+    ground = [f"evidence: {_ground(item)}" for item in entry.get("evidence") or ()]
+    return clean("\n".join([*(_wrapped(one_line(fact, 400)) for fact in [*facts, *ground]), "", entry["diff"]]))
+
+
+def _inbox() -> str:
+    """What tasks wanted to store where nobody could be asked, and that was not accepted yet."""
+    from ..memory.inbox import pending
+
+    listed = [
+        f"{number:>4}  {str(one.get('time'))[:16].replace('T', ' ')}  {one_line(one['file'], 60)}  "
+        + one_line(str(one.get("new_content") or one.get("content") or ""), 80)
+        + f"  !{one_line(str(one['tainted']), 60)}" * bool(one.get("tainted"))
+        for number, one in list(pending().items())[-SHOWN:]
+    ]
+    return "\n".join([*listed, say("memory_inbox_how")]) if listed else say("memory_inbox_empty")
+
+
+def _proposal(number: int) -> str:
+    from ..memory.inbox import pending
+
+    if (one := pending().get(number)) is None:
+        raise ToolError(say("memory_no_proposal", number=number))
+    signs = {"old_content": "-", "new_content": "+", "content": "+"}
+    head = [
+        f"{key}: {one_line(str(value), 200)}" for key, value in one.items() if key not in signs and value is not None
+    ]
+    lines = [f"{sign}{line}" for key, sign in signs.items() for line in clean(str(one.get(key) or "")).splitlines()]
+    return "\n".join([*head, *lines])

@@ -70,7 +70,10 @@ def _twice(texts: dict[str, str]) -> Iterator[str]:
 
 
 def _dead(texts: dict[str, str]) -> Iterator[str]:
+    """Paths below the user's home that lead nowhere; others may be routes, or lie on other machines."""
+    homes = Path.home(), paths.home()
     for name, text in texts.items():
         for path in dict.fromkeys(_PATH.findall(text)) if not name.endswith(".py") else ():
-            if not Path(path.rstrip(".")).expanduser().exists():
+            file = Path(path.rstrip(".")).expanduser()
+            if any(file.is_relative_to(home) for home in homes) and not file.exists():
                 yield say("check_dead", file=name, path=path)

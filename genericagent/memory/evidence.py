@@ -1,8 +1,11 @@
-"""What a memory may rest on: calls that succeeded, and the user's words. Pure.
+"""What a memory may rest on: what successful calls have shown, and the user's words. Pure.
 
-A call counts when it ran code, or used a file or the web, and has nothing to do with memory. The user's words count for
-what they say: all numbers of the new text and three in four of its words stand in one of their messages. Lines that only
-move, or go where they stand twice, rest on what they rested on.
+All names, numbers and paths of a new line, and three in four of its words (a name counts for three), must stand in the
+user's messages or in what calls have shown; of a procedure (.md) half of both. A helper (.py) may rest on a script that
+has run in this task. What is in the memory may move, and the index may name it.
+
+A call shows the lines of its result that say more than its own text, and that text without what it only prints: an echo
+of X is no evidence for X.
 """
 
 from __future__ import annotations
@@ -15,48 +18,56 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
+from .layers import L1
+
 COUNTED = ("code_run", "file_read", "file_write", "file_patch", "web_scan", "web_execute_js")
 REMEMBERED = 200  # calls
 NAMED = 3  # calls in a line of the journal
-LOOKED_AT = 4000  # characters of a result that are compared with what is stored
-_CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-# Words of a sentence around a fact, none of its substance.
-_FRAME = frozenset(
-    re.findall(
-        r"\w+",
-        """the and for are was that this with from has have but its please remember note call called name
-    named user users prefers prefer wants want likes like uses use says said see file facts fact should must can will about
-    when his her their they you your our""",
-    )
-)
-_FRAME_CJK = frozenset(("用户", "户的", "记住", "请记", "喜欢", "名称", "我的", "他的", "她的", "使用", "总是"))
+LOOKED_AT = 10_000  # characters of a result that are compared with what is stored
+_FACTS = frozenset({"status", "success", "exit", "code", "stdout", "0"})  # of each result
+
+
+_PATTERNS = {
+    # what a script only prints, or says to itself
+    "printed": r"(?:^|(?<=[\s;|&(]))#[^\n]*|<<-?\s*['\"]?(\w+)['\"]?(?s:.*?)\n\s*\1\b"
+    r"|\b(?:echo|printf)\b(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|[^\s;|&\"']+))*"
+    r"|\b(?:print|puts|console\.log|write(?:_text)?)\s*\(?\s*[rbfu]*[\"'`][^\n]*",
+    "prints": r"\b(?:echo|printf|print|puts|log|write|cat\s*<<)",
+    "end": r"(?<=[.!?])\s+|(?<=[。！？\n])",
+    "asked": r"\s*(?:what|which|who|whose|where|when|why|how|is|are|do|does)\b.*\?\s*\Z"
+    r"|.*(?:什么|哪|谁|怎么|怎样|多少|吗).*[？?]\s*\Z",
+}
 
 
 @cache
-def _word() -> re.Pattern[str]:
-    return re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")  # takes time: when it is needed
-
-
-def words(text: str) -> set[str]:
-    """The words that carry a text: lower case, without those of the frame; numbers; pairs of CJK characters."""
-    found = set[str]()
-    for word in _word().findall(text.lower()):
-        if re.match(f"[{_CJK}]", word):
-            found |= {word[i : i + 2] for i in range(max(1, len(word) - 1))} - _FRAME_CJK
-        elif any(c.isdigit() for c in word) or (len(word) > 2 and word not in _FRAME):
-            found.add(word)
-    return found
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(_PATTERNS[name], re.I)  # takes time: when it is needed
 
 
 @dataclass(frozen=True)
 class _Seen:
     shown: dict[str, Any]  # as the journal names it
-    text: str
-    task: int
+    text: str  # the user's words, or the result
+    call: str = ""  # the call's own text
+    task: int = 0
+
+    @cached_property
+    def done(self) -> str:
+        """The call's own text without what it only prints."""
+        return _pattern("printed").sub(" ", self.call)
 
     @cached_property
     def words(self) -> set[str]:
-        return words(self.text)
+        from .words import words
+
+        if "told" in self.shown:
+            sentences = _pattern("end").split(self.text)
+            return words("\n".join(s for s in sentences if not _pattern("asked").match(s)))
+        own, found, printed = words(self.call), words(self.done), set[str]()
+        for line in self.text.split("\n"):
+            said = words(line)
+            (found if said - own - _FACTS else printed).update(said)
+        return found - printed if _pattern("prints").search(self.call) else found
 
 
 @dataclass
@@ -68,40 +79,58 @@ class Evidence:
     task: int = 0
 
     def begin(self) -> None:
-        """A new task: from here on, calls before it count only for what they speak of."""
+        """A new task: what ran before it is no ground for a helper any more."""
         self.task += 1
 
     def user_said(self, text: str) -> None:
         """A message of the user's."""
-        self.said.append(_Seen({"told": " ".join(text.split())[:80]}, text, self.task))
+        self.said.append(_Seen({"told": " ".join(text.split())[:80]}, text))
 
     def saw(self, tool: str, turn: int, what: str, result: str) -> None:
         """A call of COUNTED that succeeded and has nothing to do with memory."""
         shown = {"tool": tool, "turn": turn, "what": " ".join(what.split())[:120]}
         shown["digest"] = hashlib.sha256(result.encode("utf-8", "replace")).hexdigest()[:12]
-        self.calls.append(_Seen(shown, f"{what[:LOOKED_AT]} {result[:LOOKED_AT]}", self.task))
+        self.calls.append(_Seen(shown, result[:LOOKED_AT], what[:LOOKED_AT], self.task))
 
-    def of(self, added: Sequence[str], removed: Sequence[str], memory: Mapping[str, str]) -> list[dict[str, Any]]:
-        """What a change rests on, the best first; empty: on nothing, and it must not be made.
+    def of(
+        self, name: str, added: Sequence[str], removed: Sequence[str], memory: Mapping[str, str]
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """(What a change of the file `name` rests on, the best first; the words of it that nothing has shown). Where the first
+        is empty, it rests on nothing and must not be made. One with "doubt" says the opposite, as far as can be told.
 
         `added` and `removed` are lines, `memory` is name → text of all memory files before the change.
         """
+        from .words import inverted, missing, wanted, words
+
         stands = Counter(line.strip() for text in memory.values() for line in text.split("\n"))
         gone = Counter(line.strip() for line in removed) - Counter(line.strip() for line in added)
         new = [line for line in added if line.strip() and not stands[line.strip()]]
         lost = [line for line in gone if line and stands[line] <= gone[line]]
         if not new and not lost:
-            return [{"moved": True}]
-        headings = (line for line in stands if line.startswith("#"))
-        wanted = words("\n".join(new or lost)) - words("\n".join([*memory, *headings]))
-        if new:
-            wanted -= words("\n".join(removed))
-        told = [s.shown for s in self.said if (_says(s.words, wanted) if new else s.words & wanted)]
-        calls = [c for c in self.calls if c.task == self.task or _says(c.words, wanted)]
-        calls.sort(key=lambda call: len(wanted & call.words), reverse=True)
-        return [*told[-1:], *(call.shown for call in calls[:NAMED])]
+            return [{"moved": True}], []
+        lines = [line for line in new if not line.startswith("#")] or new or lost
+        parts = [wanted(line) for line in lines]
+        every = sum(parts, [])
+        known = memory.values() if name == L1 else (line for line in stands if line.startswith("#"))
+        seen = words("\n".join([*memory, *known, *removed])).union(*(s.words for s in (*self.said, *self.calls)))
+        procedure = name.endswith((".md", ".py"))
+        lacks = [w for part in ([every] if procedure else parts) for w in missing(part, seen, procedure)] if new else []
+        ran = [c for c in self.calls if c.task == self.task and c.shown["tool"] == "code_run" and c.done.strip()]
+        if lacks and not (name.endswith(".py") and ran):
+            return [], list(dict.fromkeys(lacks))
 
+        def worth(source: _Seen) -> int:
+            return sum(word.weight for word in every if word.among(source.words))
 
-def _says(said: set[str], wanted: set[str]) -> bool:
-    numbers = {word for word in wanted if any(c.isdigit() for c in word)}
-    return bool(wanted) and numbers <= said and 4 * len(wanted & said) >= 3 * len(wanted)
+        told, calls = (
+            sorted(filter(worth, reversed(all_)), key=worth, reverse=True) for all_ in (self.said, self.calls)
+        )
+        ground = []
+        for source in (*told[:1], *(calls or (ran if lacks else []))[:NAMED]):
+            doubt = new and not name.endswith(".py") and any(inverted(line, source.text) for line in lines)
+            ground.append({**source.shown, **({"doubt": "not"} if doubt else {})})
+        if ground:
+            return ground, []
+        # nothing new is said: the index names what there is, or lines are put shorter and the half of them stays
+        kept = not missing([w for line in lost for w in wanted(line)], words("\n".join(new)), procedure=True)
+        return ([{"moved": True}], []) if new and (name == L1 or removed) and kept else ([], [w.text for w in every])

@@ -130,6 +130,7 @@ class Records:
         self._lock = FileLock(paths.home() / "locks" / "memory.lock")
         self._known: dict[str, Any] = {}
         self._before = ""
+        self.waiting = ""  # why the journal could not be written after the last change; that is kept as pending
 
     def __enter__(self) -> Records:
         """Waits for the lock. Raises ToolError where the records cannot be read or written."""
@@ -151,6 +152,9 @@ class Records:
         try:
             self._settle()
             self._save()
+        except ToolError as fault:  # what was done is done, and noted as pending
+            _log.warning("the journal has to wait: %s", fault)
+            self.waiting = str(fault)
         finally:
             self._lock.release()
 
@@ -204,6 +208,9 @@ class Records:
         self._save()
         return [(number, name) for number, name in told]
 
+    def tell_later(self, number: int, name: str) -> None:
+        self._known["untold"].append([number, name])
+
     def known(self) -> dict[str, str]:
         """Name → text of every file as it is now."""
         return {name: file["text"] for name, file in self._known["files"].items() if file["text"] is not None}
@@ -224,7 +231,9 @@ class Records:
         return self._mask({**line, "evidence": [], "tainted": None, **more})  # type: ignore[no-any-return]
 
     def intend(self, name: str, new: str | None, **more: Any) -> str:
-        """Announce a change that is about to be made: `new` is the whole text, None for no file. Returns the diff."""
+        """Announce a change that is about to be made: `new` is the whole text, None for no file. Returns the diff. Raises
+        ToolError where it cannot be noted, and then it must not be made."""
+        self._settle()
         data = self._read(name)
         diff = difference(name, text_of(data), new)
         after = None if new is None else _hash(bytes_of(new))
@@ -246,7 +255,6 @@ class Records:
                 atomic.write_bytes(path, bytes_of(new), mode=0o600)
         except OSError as error:
             raise ToolError(f"cannot write {path}: {error.strerror or error}") from error
-        self._settle()
 
     def add(self, name: str, text: str) -> None:
         """Make a file that comes with the program: known, but no change. Raises ToolError."""

@@ -5,38 +5,41 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import ToolError
+from ..llm.usage import estimate
 from ..prompts import say
 from ..safety.keylike import key_in
 from ..safety.redact import MARK as MASK
 from ..safety.redact import Redactor
 from .evidence import Evidence
-from .layers import INSIGHT_LINES, L0, L1
+from .layers import INSIGHT_LINES, INSIGHT_TOKENS, L0, L1
 from .records import NOT_OURS, Records, changed_lines, difference, entries, lines_of, text_of
 
 _VOLATILE = re.compile(
-    r"\bpids?\b\W{0,3}\d+|\bprocess(?: id)?\W{1,2}\d+|进程号?\W{0,2}\d+|(?<![\w.~])/tmp/\S+|/var/folders/\S+"
-    r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\b\d{8}-\d{6}-[0-9a-f]{6}\b|(?<![\d.-])1[6-9]\d{8}(?:\d{3})?(?![\d.-])"
-    r"|\bsession(?:[ _-]?id)?\W{1,2}(?=\w*\d)\w{6,}|(?:localhost|127\.0\.0\.1|端口|\bport)\W{1,2}(?:3276[89]|327[7-9]\d|32[89]\d\d|3[3-9]\d{3}|[45]\d{4}"
-    r"|6[0-5]\d{3})\b",
+    r"\bpids?\b\W{0,3}\d+|\bprocess(?: id)?\W{1,2}\d{3,}|进程号?\W{0,2}\d{3,}|(?<![\w.~])/tmp/\S+|/var/folders/\S+"
+    r"|(?<![\w/.-])(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*|\d{8}-\d{6}-[0-9a-f]{6}|1[6-9]\d{8}(?:\d{3})?)(?![\w/-]|\.\w)"
+    r"|\bsession(?:[ _-]?id)?\W{1,2}(?=\w*\d)\w{6,}|会话号?\W{0,2}(?=\w*\d)\w{6,}"
+    r"|\b(?:today|yesterday|tomorrow|currently|right now|at the moment)\b|今天|昨天|明天|目前|现在|刚才",
     re.I,
 )
 
 
 @dataclass(frozen=True)
 class About:
-    """Who writes: the conversation, its turn, what it has seen, where text from outside came from ("" for nowhere)."""
+    """Who writes: the conversation, its turn, what it has seen, where text from outside came from ("" for nowhere), and
+    the folder it works in."""
 
     session: str = ""
     turn: int = 0
     tainted: str = ""
     evidence: Evidence = field(default_factory=Evidence)
     redact: Redactor = field(default_factory=lambda: Redactor(()))
+    workspace: Path = field(default_factory=Path.cwd)
 
 
 def write(
@@ -50,11 +53,11 @@ def write(
     """Let a file tool change the memory file at the real `path`: `change` calls its argument `check` with the new bytes, right
     before it writes them. `whole`: it replaces what is there, which only a new or empty file allows.
 
-    Returns the tool's result, with a warning in `msg` where something volatile is stored. Raises ToolError, and then
-    nothing has changed.
+    Returns the tool's result, with a warning in `msg` where something volatile is stored, the user has said the opposite, a
+    helper hides a module of the workspace, or the journal has to wait. Raises ToolError, and then nothing has changed.
     """
     with Records(about.redact.json, clock) as records:
-        name = _name(path, records.folder)
+        name = name_of(path, records.folder)
         warnings = list[str]()
 
         def check(data: bytes) -> None:
@@ -65,29 +68,35 @@ def write(
                 raise ToolError(say("memory_patch_only", file=name))
             diff = difference(name, old, new)
             added, removed = changed_lines(diff, "+"), changed_lines(diff, "-")
-            _check_content(name, old, new, added, about.redact)
-            ground = about.evidence.of(added, removed, known)
+            check_content(name, old, new, added, about.redact)
+            ground, lacks = about.evidence.of(name, added, removed, known)
             if not ground:
-                raise ToolError(say("memory_no_evidence"))
-            warnings.extend(found[0] for found in map(_VOLATILE.search, added) if found)
+                raise ToolError(say("memory_no_evidence", what=", ".join(lacks[:20]) or "-"))
+            if volatile := [found[0] for found in map(_VOLATILE.search, added) if found]:
+                warnings.append(say("memory_volatile", what=", ".join(volatile[:5])))
+            if doubt := next((one.get("told") or one["what"] for one in ground if "doubt" in one), None):
+                warnings.append(say("memory_doubt", what=doubt))
+            module = about.workspace / name.split("/")[0].removesuffix(".py")
+            if old is None and name.endswith(".py") and (module.is_dir() or module.with_suffix(".py").is_file()):
+                warnings.append(say("memory_hides", file=name, module=module))
             records.intend(
                 name, new, session=about.session or None, turn=about.turn, evidence=ground, tainted=about.tainted or None, by="tool"
             )  # fmt: skip
 
         result = change(check=check)
-    if warnings:
-        result = {**result, "msg": f"{result.get('msg', '')} {say('memory_volatile', what=', '.join(warnings[:5]))}"}
-    return result
+    if records.waiting:
+        warnings.append(say("memory_waiting", why=records.waiting))
+    return {**result, "msg": " ".join([result.get("msg", ""), *warnings])} if warnings else result
 
 
-def _name(path: Path, folder: Path) -> str:
+def name_of(path: Path, folder: Path) -> str:
     """The file's name in the memory. Raises ToolError for what the writer leaves alone."""
     name = path.relative_to(folder.resolve())
     if name.as_posix() == L0:
         raise ToolError(say("memory_fixed", file=L0))
     if any(part.startswith(".") or part in NOT_OURS for part in name.parts):
         raise ToolError(say("memory_not_yours", file=name))
-    if name.suffix == ".py" and name.stem in sys.stdlib_module_names:
+    if name.suffix == ".py" and name.parts[0].removesuffix(".py") in sys.stdlib_module_names:
         raise ToolError(say("memory_shadows", file=name))
     return name.as_posix()
 
@@ -97,24 +106,33 @@ def _present(records: Records, name: str) -> str | None:
     return text_of(path.read_bytes()) if path.is_file() else None
 
 
-def _check_content(name: str, old: str | None, new: str, added: list[str], redact: Redactor) -> None:
+def check_content(name: str, old: str | None, new: str, added: list[str], redact: Redactor) -> None:
     text = "\n".join(added)
     if redact.pattern(text):
         raise ToolError(say("memory_key"))
     if found := key_in(text):
         raise ToolError(say("memory_keylike", what=found))
     if name == L1:
-        before, now = (len((text or "").strip().splitlines()) for text in (old, new))
-        if now > INSIGHT_LINES and now >= before:
-            raise ToolError(say("memory_l1_full", count=now, most=INSIGHT_LINES))
+        sizes = [(len(text.splitlines()), estimate(text)) for text in ((old or "").strip(), new.strip())]
+        over = [
+            (was, now) for was, now, most in zip(*sizes, (INSIGHT_LINES, INSIGHT_TOKENS), strict=True) if now > most
+        ]
+        if over and (any(now > was for was, now in over) or all(now == was for was, now in over)):
+            raise ToolError(
+                say("memory_l1_full", lines=sizes[1][0], tokens=sizes[1][1], most=f"{INSIGHT_LINES} / {INSIGHT_TOKENS}")
+            )
 
 
 def revert(number: int, redact: Redactor | None = None, clock: Callable[[], float] = time.time) -> str:
-    """Take back a change by the inverse of its diff; returns the file's name. Raises ToolError, naming the conflict."""
+    """Take back a change by the inverse of its diff; returns the file's name. Raises ToolError: for a conflict, for what is
+    taken back already, for a change that nobody can have looked at yet."""
+    listed = entries()
     with Records((redact or Redactor(())).json, clock) as records:
         entry = entries(records.folder).get(number)
-        if entry is None:
-            raise ToolError(say("memory_no_entry", number=number))
+        if entry is None or number not in listed:
+            raise ToolError(say("memory_no_entry" if entry is None else "memory_unseen", number=number))
+        if by := _taken_back(listed).get(number):
+            raise ToolError(say("memory_twice", number=number, by=by))
         name = str(entry["file"])
         if not entry["diff"] or MASK in entry["diff"]:
             raise ToolError(say("memory_no_diff", number=number))
@@ -125,6 +143,42 @@ def revert(number: int, redact: Redactor | None = None, clock: Callable[[], floa
             raise ToolError(say("memory_conflict", number=number, file=name, what=error)) from None
         records.put(name, before if before or entry["before"] else None, evidence=[{"revert": number}], by="revert")
     return name
+
+
+def take_back_outside(since: float, about: About, clock: Callable[[], float] = time.time) -> list[tuple[int, str]]:
+    """Undo what has been changed around the writer since then (by the files' own times of change, which no program can set).
+
+    Returns (number of the change, file) of each; what cannot be undone stays to be told to the user. Raises ToolError.
+    """
+    undone = list[tuple[int, str]]()
+    with Records(about.redact.json, clock) as records:
+        listed = entries(records.folder)
+        for number, name in records.untold():
+            path, entry = records.folder / name, listed[number]
+            text = _present(records, name)
+            recent = not path.exists() or path.lstat().st_ctime >= since
+            try:
+                before = inverse(text or "", str(entry["diff"])) if recent and entry["diff"] else None
+            except ValueError:
+                before = None
+            if before is None or MASK in entry["diff"]:
+                records.tell_later(number, name)
+                continue
+            records.put(
+                name, before if before or entry["before"] else None, session=about.session or None, turn=about.turn,
+                evidence=[{"revert": number}], tainted=about.tainted or None, by="revert",
+            )  # fmt: skip
+            undone.append((number, name))
+    return undone
+
+
+def _taken_back(listed: Mapping[int, dict[str, Any]]) -> dict[int, int]:
+    """Change → the one that has taken it back, where that one stands."""
+    found = dict[int, int]()
+    for number, entry in sorted(listed.items(), reverse=True):
+        if entry["by"] == "revert" and number not in found:
+            found |= {g["revert"]: number for g in entry.get("evidence") or () if isinstance(g, dict) and "revert" in g}
+    return found
 
 
 def inverse(text: str, diff: str) -> str:

@@ -10,23 +10,24 @@ from genericagent.scripted import Reply, Tool, call, say
 
 
 def test_the_second_task_is_pointed_to_what_the_first_has_shown(
-    model_server: Any, run_ga: Any, ga_home: Path
+    model_server: Any, run_ga: Any, ga_home: Path, tmp_path: Path
 ) -> None:  # C127 C157
+    (tmp_path / "servers.txt").write_text("the staging server answers on port 8443\n")
     server = model_server([
         Reply(text="<summary>try memory first</summary>", tools=[Tool("file_patch", {
-            "path": "../memory/global_mem.txt", "old_content": "## [ENVIRONMENT]\n", "new_content": "## [ENVIRONMENT]\n- guess: port 1234\n",
+            "path": f"{ga_home}/memory/global_mem.txt", "old_content": "## [ENVIRONMENT]\n", "new_content": "## [ENVIRONMENT]\n- guess: port 1234\n",
         })]),
-        call("code_run", type="bash", script="echo the staging server answers on port 8443"),
+        call("code_run", type="bash", script="cat servers.txt"),
         Reply(tools=[
-            Tool("file_patch", {"path": "../memory/global_mem.txt", "old_content": "## [ENVIRONMENT]\n",
+            Tool("file_patch", {"path": f"{ga_home}/memory/global_mem.txt", "old_content": "## [ENVIRONMENT]\n",
                                 "new_content": "## [ENVIRONMENT]\n## [STAGING]\n- staging server: port 8443\n"}),
-            Tool("file_patch", {"path": "../memory/global_mem_insight.txt", "old_content": "# Red lines\n",
+            Tool("file_patch", {"path": f"{ga_home}/memory/global_mem_insight.txt", "old_content": "# Red lines\n",
                                 "new_content": "staging server: global_mem.txt [STAGING]\n# Red lines\n"}),
         ]),
         say("It answers on 8443."), say("8443, as noted."),
     ])  # fmt: skip
     env = {"ANTHROPIC_API_KEY": "key-for-test", "ANTHROPIC_BASE_URL": server.url}
-    first = run_ga("--task", "one", "--input", "find the port of the staging server", env=env)
+    first = run_ga("--task", "one", "--input", "find the port of the staging server", "--cwd", str(tmp_path), env=env)
     assert first.returncode == 0, first.stderr
     assert "no execution, no memory" in json.dumps(server.requests[1].body["messages"])
 
@@ -38,7 +39,7 @@ def test_the_second_task_is_pointed_to_what_the_first_has_shown(
             line["session"] == end["session"] and line["turn"] == 3 and line["by"] == "tool" and line["tainted"] is None
         )
         calls = [ground for ground in line["evidence"] if ground.get("tool") == "code_run"]
-        assert calls and "8443" in calls[0]["what"]
+        assert calls and calls[0]["what"] == "cat servers.txt"
     assert "staging server: global_mem.txt" not in json.dumps(server.requests[0].body["system"])
 
     second = run_ga("--task", "two", "--input", "which port was it?", env=env)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,10 @@ import pytest
 from genericagent import memory, paths
 from genericagent.cli import commands, take_over
 from genericagent.cli.args import run_command
+from genericagent.cli.memory import run_memory
 from genericagent.memory.records import entries
 from genericagent.memory.writer import About, write
+from genericagent.store import atomic
 from genericagent.tools.files import file_patch
 from llmcore import load_config
 
@@ -50,6 +53,42 @@ def test_the_log_says_when_what_and_why(stored: None, capsys: pytest.CaptureFixt
         assert piece in text
     code, text = ga(capsys, "memory", "show", "1")
     assert code == 0 and "+- gate: 10.0.0.7" in text and "session: s1" in text and "\x1b" not in text
+    assert "evidence: told: the gate is at 10.0.0.7" in text and "{" not in text and "None" not in text
+
+
+@pytest.mark.parametrize("word", ["log", "show", "check", "revert"])
+def test_every_word_notes_first_what_was_changed_by_hand(
+    stored: None, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = paths.memory() / memory.L2
+    file.write_text(file.read_text() + "- by hand\n")
+    code, text = ga(capsys, "memory", word, *(["2"] if word in ("show", "revert") else []))
+    assert [e["by"] for e in entries().values()] == ["tool", "outside"] and "- by hand" in file.read_text()
+    if word == "show":
+        assert code == 0 and "+- by hand" in text
+    if word == "revert":
+        assert code == 1 and "noticed only now" in text
+        assert ga(capsys, "memory", "revert", "2")[0] == 0 and "- by hand" not in file.read_text()
+        assert "already, by change 3" in ga(capsys, "memory", "revert", "2")[1]
+
+
+def test_on_a_terminal_lines_break_between_words(
+    stored: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ga(capsys, "memory", "log")[1]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    text = run_memory(["log"])[0]
+    assert max(map(len, text.splitlines())) <= 40 < len(whole) and text.split() == whole.split()
+
+
+def test_where_nothing_can_be_noted_the_log_is_shown_all_the_same(
+    stored: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (paths.memory() / memory.L1).unlink()
+    monkeypatch.setattr(atomic, "open_own", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left")))
+    code, text = ga(capsys, "memory", "log")
+    assert code == 0 and "No space left" in text and "told: the gate" in text
 
 
 def test_a_change_is_taken_back_and_can_be_again(stored: None, capsys: pytest.CaptureFixture[str]) -> None:  # C127

@@ -192,14 +192,15 @@ def test_check_finds_each_kind_of_fault() -> None:
     (folder / "lost_sop.md").write_text("nobody points to this procedure of mine\n")
     (folder / "tool_helper.py").write_text("x = 1\n")
     (folder / "plan_sop.md").write_text(
-        "uses tool_helper.py and reads /nowhere/at/all.txt, not https://example.com/a/b\n"
+        "uses tool_helper.py and reads ~/nowhere/at/all.txt, not https://example.com/a/b\n"
+        "other: /api/v1/users, /srv/shop/data, nas:~/media/x, /home/somebody/else.txt, /dev/sdb9\n"
     )
     (folder / memory.L2).write_text(
         "- nobody points to this procedure of mine\n- token: abcdef0123456789abcdef0123456789\n"
     )
     (folder / "verify_sop.md").write_text("line\n" * 500)
     faults = "\n".join(check.check())
-    for piece in ("gone_sop.md", "[PRINTERS]", "lost_sop.md: nothing", "/nowhere/at/all.txt", "verify_sop.md: 500 lines",
+    for piece in ("gone_sop.md", "[PRINTERS]", "lost_sop.md: nothing", "~/nowhere/at/all.txt", "verify_sop.md: 500 lines",
                   "repeats a line", "looks like a key"):  # fmt: skip
         assert piece in faults, piece
     assert "tool_helper.py" not in faults and "example.com" not in faults and "abcdef0123456789" not in faults

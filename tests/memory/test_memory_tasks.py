@@ -40,12 +40,12 @@ def sent(server: ScriptedServer, n: int, part: str = "messages") -> str:
 
 def test_what_a_tool_or_a_person_changes_is_seen_by_the_next_use_and_never_written_over(start: Start) -> None:  # C157
     agent, server = start([
-        call("code_run", type="bash", script="echo the gate is at 10.0.0.7"),
+        call("code_run", type="bash", script="true"),
         patch(memory.L1, "# Red lines\n", "gate: global_mem.txt\n# Red lines\n"), say("stored"),
         call("file_read", path=f"../memory/{memory.L1}"), patch(memory.L2, FACTS, f"{FACTS}- gate: 10.0.0.7\n"), say("seen"),
         say("new"),
     ])  # fmt: skip
-    do(agent, "learn it")
+    do(agent, "learn it: the gate is at 10.0.0.7")
     with (paths.memory() / memory.L2).open("a") as file:
         file.write("- by hand: stays\n")
     _, told = do(agent, "what is known of the gate?")
@@ -65,7 +65,7 @@ def test_a_change_by_a_script_is_journaled_before_the_next_write_and_shown(start
         call("code_run", type="bash", script="true"), call("code_run", type="bash", script=script),
         patch(memory.L2, FACTS, f"{FACTS}- through\n"), say("a"), say("b"), say("c"),
     ])  # fmt: skip
-    do(agent, "one")
+    do(agent, "one, and through")
     assert [e["by"] for e in entries().values()] == ["outside", "tool"]
     assert len(do(agent, "two")[1]) == 1 and do(agent, "three")[1] == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from agent_loop import StepOutcome, exhaust
 from ga import GenericAgentHandler
 from genericagent import memory, paths
 from genericagent.errors import ToolError
+from genericagent.llm.usage import estimate
+from genericagent.memory.layers import INSIGHT_TOKENS
 from genericagent.memory.records import KNOWN, Records, difference, entries
 from genericagent.memory.writer import inverse, revert
 from genericagent.safety.redact import Redactor
@@ -42,6 +45,11 @@ def run(handler: GenericAgentHandler, script: str = "echo seen") -> None:
     assert do(handler, "code_run", type="bash", script=script).data["status"] == "success"
 
 
+def seen(handler: GenericAgentHandler, text: str) -> None:
+    """A call has shown it."""
+    handler.evidence.saw("code_run", 1, "look", text)
+
+
 def store(handler: GenericAgentHandler, fact: str, name: str = memory.L2, after: str = FACTS) -> dict[str, Any]:
     data: dict[str, Any] = do(
         handler, "file_patch", path=str(paths.memory() / name), old_content=after, new_content=f"{after}{fact}\n"
@@ -63,20 +71,23 @@ def journal() -> list[dict[str, Any]]:
 def test_without_evidence_nothing_is_stored_and_the_axiom_is_the_reason(handler: GenericAgentHandler) -> None:
     before = text()
     data = store(handler, "- build server: 10.0.0.9")
-    assert data["status"] == "error" and "no execution, no memory" in data["msg"]
+    assert data["status"] == "error" and "no execution, no memory" in data["msg"] and "10.0.0.9" in data["msg"]
     made = do(handler, "file_write", path=str(paths.memory() / "deploy_sop.md"), content="run it\n").data
     assert made["status"] == "error" and not (paths.memory() / "deploy_sop.md").exists()
     assert text() == before and journal() == []
 
 
-def test_a_successful_call_is_evidence_and_the_journal_names_it(handler: GenericAgentHandler) -> None:
+def test_a_successful_call_is_evidence_and_the_journal_names_it(handler: GenericAgentHandler, tmp_path: Path) -> None:
     handler.current_turn = 3
-    run(handler, "echo the printer is at 10.0.0.7")
+    (tmp_path / "printers.txt").write_text("the printer is at 10.0.0.7\n")
+    run(handler, "echo it is at 10.0.0.7")
+    assert store(handler, "- printer: 10.0.0.7")["status"] == "error", "it has only said so itself"
+    run(handler, "cat printers.txt")
     run(handler, "true")
     assert store(handler, "- printer: 10.0.0.7")["status"] == "success"
     (line,) = journal()
     assert line["file"] == memory.L2 and line["by"] == "tool" and line["turn"] == 3 and line["tainted"] is None
-    assert line["evidence"][0]["tool"] == "code_run" and "printer" in line["evidence"][0]["what"]
+    assert line["evidence"][0]["tool"] == "code_run" and line["evidence"][0]["what"] == "cat printers.txt"
     assert len(line["evidence"][0]["digest"]) == 12 and line["before"] != line["after"] and line["time"]
     assert "+- printer: 10.0.0.7" in line["diff"].splitlines()
 
@@ -122,7 +133,7 @@ def test_the_users_words_count_for_what_they_say(
 
 
 def test_what_only_moves_rests_on_what_it_rested_on(handler: GenericAgentHandler) -> None:
-    run(handler)
+    seen(handler, "deploy: make ship from main")
     store(handler, "- deploy: make ship from main")
     fresh = GenericAgentHandler(parent=None, cwd=handler.cwd)
     made = do(
@@ -144,7 +155,7 @@ def test_what_only_moves_rests_on_what_it_rested_on(handler: GenericAgentHandler
 
 
 def test_a_call_of_an_earlier_task_counts_for_what_it_showed(handler: GenericAgentHandler) -> None:
-    run(handler, "echo printer answers at 10.0.0.7")
+    seen(handler, "printer answers at 10.0.0.7")
     handler.evidence.begin()
     assert store(handler, "- scanner: 10.0.0.8")["status"] == "error"
     assert store(handler, "- printer: 10.0.0.7")["status"] == "success"
@@ -162,16 +173,30 @@ def test_an_existing_file_is_only_patched(handler: GenericAgentHandler, mode: st
 
 
 def test_three_hundred_notes_do_not_grow_the_index_beyond_its_limit(handler: GenericAgentHandler) -> None:  # C127
-    run(handler)
+    seen(handler, "topic " + " ".join(map(str, range(300))))
     stored = [store(handler, f"topic {n}: global_mem.txt", memory.L1, "# Red lines\n")["status"] for n in range(300)]
     assert len(text(memory.L1).splitlines()) <= memory.INSIGHT_LINES and "error" in stored and "success" in stored
     assert len(memory.insight().splitlines()) <= memory.INSIGHT_LINES
 
 
+def test_few_but_long_lines_do_not_grow_the_index_beyond_its_limit(handler: GenericAgentHandler) -> None:  # C127
+    line = "topic " * 80
+    seen(handler, "topic short")
+    stored = [store(handler, f"{line}{'x' * n}", memory.L1, "# Red lines\n") for n in range(25)]
+    assert stored[0]["status"] == "success" and "tokens" in stored[-1]["msg"]
+    assert estimate(text(memory.L1).strip()) <= INSIGHT_TOKENS and len(text(memory.L1).splitlines()) < 25
+    with (paths.memory() / memory.L1).open("a") as file:
+        file.write(line * 20 + "\n")
+    assert store(handler, "topic", memory.L1, "# Red lines\n")["status"] == "error"
+    index = str(paths.memory() / memory.L1)
+    cut = do(handler, "file_patch", path=index, old_content=line * 20, new_content="topic").data
+    assert cut["status"] == "success", "what makes it smaller is let through"
+
+
 def test_a_newer_fact_takes_the_place_of_the_old_one_with_date_and_source(handler: GenericAgentHandler) -> None:  # C127
-    run(handler, "echo server is alpha")
+    seen(handler, "server is alpha")
     store(handler, "- server: alpha")
-    run(handler, "echo server is beta")
+    handler.evidence.user_said("the server is beta now")
     do(
         handler,
         "file_patch",
@@ -183,7 +208,7 @@ def test_a_newer_fact_takes_the_place_of_the_old_one_with_date_and_source(handle
     newest = journal()[-1]
     assert (
         newest["time"].startswith("20")
-        and "beta" in newest["evidence"][0]["what"]
+        and "beta" in newest["evidence"][0]["told"]
         and "-- server: alpha" in newest["diff"]
     )
 
@@ -228,7 +253,7 @@ def test_a_configured_key_is_in_no_layer_however_it_came_there(handler: GenericA
     ],
 )  # fmt: skip
 def test_what_only_looks_a_little_like_a_key_is_stored(handler: GenericAgentHandler, fact: str) -> None:
-    run(handler)
+    seen(handler, fact)
     data = store(handler, f"- {fact}")
     assert data["status"] == "success", data
 
@@ -237,12 +262,16 @@ def test_what_only_looks_a_little_like_a_key_is_stored(handler: GenericAgentHand
     ("fact", "volatile"),
     [
         ("the server runs as pid 4711", True), ("last seen 2024-05-01 12:30", True), ("output lies in /tmp/build-1/x", True),
-        ("it listens on localhost:49213", True), ("session 20240501-101112-a1b2c3", True), ("started at 1714564212", True),
+        ("it listens on localhost:49213", False), ("session 20240501-101112-a1b2c3", True), ("started at 1714564212", True),
         ("it listens on localhost:8080", False), ("released 2024-05-01", False), ("tmp files go to ~/tmp/x", False),
+        ("currently the queue is empty", True), ("the build is broken today", True), ("目前服务器在维护", True), ("进程号 4711", True),
+        ("the log is app-2024-05-01T12:30.log", False), ("archive: shop/20240501-101112-a1b2c3.tar", False), ("port 55432", False),
+        ("dump_1714564212.sql is the good one", False), ("needs version 2024.5.1", False), ("the process: 3 steps", False),
+        ("端口 40123", False), ("show the current directory", False),
     ],
 )  # fmt: skip
 def test_what_will_not_last_is_stored_with_a_warning(handler: GenericAgentHandler, fact: str, volatile: bool) -> None:
-    run(handler)
+    seen(handler, fact)
     data = store(handler, f"- {fact}")
     assert data["status"] == "success" and ("volatile" in data["msg"]) is volatile, data
 
@@ -281,6 +310,32 @@ def test_no_way_leads_around_the_writer_or_out_of_the_memory(handler: GenericAge
     assert through["status"] == roundabout["status"] == "error" and "no memory" in through["msg"] + roundabout["msg"]
 
 
+def test_a_note_that_says_the_opposite_is_stored_with_a_warning_and_marked(handler: GenericAgentHandler) -> None:
+    handler.evidence.user_said("do not use port 8080")
+    data = store(handler, "- use port 8080")
+    assert data["status"] == "success" and "opposite" in data["msg"] and "do not use port 8080" in data["msg"]
+    assert journal()[0]["evidence"] == [{"told": "do not use port 8080", "doubt": "not"}]
+
+
+@pytest.mark.parametrize(("made", "name", "warned"), [
+    ("tools.py", "tools.py", True), ("shop/x.py", "shop.py", True), ("tools.py", "other.py", False), ("tools.md", "tools.md", False),
+])  # fmt: skip
+def test_a_helper_that_hides_a_module_of_the_workspace_is_told(
+    handler: GenericAgentHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, name: str, warned: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / made).parent.mkdir(exist_ok=True)
+    (tmp_path / made).touch()
+    seen(handler, "x = 1")
+    data = do(handler, "file_write", path=str(paths.memory() / name), content="x = 1\n").data
+    assert data["status"] == "success" and ("hides" in data["msg"]) is warned
+
+
+def test_after_failed_patches_no_hint_sends_the_model_to_write_the_memory_anew(handler: GenericAgentHandler) -> None:
+    said = [store(handler, "- x", after="nowhere\n")["msg"] for _ in range(4)]
+    assert "never in memory/" in said[-1] and "file_read" in said[-1]
+
+
 # tainted
 
 
@@ -312,7 +367,7 @@ from agent_loop import exhaust
 from ga import GenericAgentHandler
 from genericagent import paths
 handler = GenericAgentHandler(parent=None, cwd=Path(sys.argv[1]))
-handler.evidence.saw("code_run", 1, "x", "y")
+handler.evidence.saw("code_run", 1, "x", "fact a b k1 k4 k9 " + " ".join(map(str, range(20))))
 for n in range(20):
     args = {"path": str(paths.memory() / "global_mem.txt"), "old_content": "## [ENVIRONMENT]\\n",
             "new_content": f"## [ENVIRONMENT]\\n- fact {sys.argv[2]} {n}\\n"}
@@ -364,7 +419,7 @@ def test_each_point_where_a_write_can_be_cut_off_is_mended(
     def killed(*args: Any, **kwargs: Any) -> Any:
         raise Killed
 
-    run(handler)
+    seen(handler, "a fact")
     write, before = atomic.write_bytes, text()
     with monkeypatch.context() as cut:
         if step == "after the line":
@@ -379,11 +434,52 @@ def test_each_point_where_a_write_can_be_cut_off_is_mended(
     assert ("- fact" in text()) is happened and len(journal()) == int(happened) and (text() == before) is not happened
 
 
+def test_a_full_disk_is_told_as_it_is_and_the_line_follows(
+    handler: GenericAgentHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *args: Any, **kwargs: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    seen(handler, "one two three")
+    with monkeypatch.context() as disk:
+        disk.setattr(atomic, "open_own", full)
+        data = store(handler, "- one")
+        assert data["status"] == "success" and "stored" in data["msg"] and "No space left" in data["msg"]
+        assert "- one" in text() and journal() == []
+        data = store(handler, "- two")
+        assert data["status"] == "error" and "No space left" in data["msg"] and "- two" not in text()
+    with monkeypatch.context() as disk:
+        disk.setattr(atomic, "write_new", full)
+        assert store(handler, "- two")["status"] == "error" and "- two" not in text()
+    assert store(handler, "- three")["status"] == "success" and memory.ensure_seeds() == []
+    assert [(e["by"], "+- one" in e["diff"], "+- three" in e["diff"]) for e in journal()] == [
+        ("tool", True, False), ("tool", False, True)
+    ]  # fmt: skip
+
+
 # taking back
 
 
+def test_what_nobody_has_seen_is_not_taken_back_and_nothing_twice(handler: GenericAgentHandler) -> None:
+    seen(handler, "one")
+    store(handler, "- one")
+    with (paths.memory() / memory.L2).open("a") as file:
+        file.write("by hand\n")
+    with pytest.raises(ToolError, match="noticed only now"):
+        revert(2)
+    assert "by hand" in text()
+    revert(2)
+    assert "by hand" not in text()
+    with pytest.raises(ToolError, match="already, by change 3"):
+        revert(2)
+    revert(3)
+    assert "by hand" in text()
+    revert(2)
+    assert "by hand" not in text()
+
+
 def test_a_change_is_taken_back_also_when_later_ones_stand_beside_it(handler: GenericAgentHandler) -> None:
-    run(handler)
+    seen(handler, "one two three")
     original = text()
     for fact in ("- one", "- two", "- three"):
         store(handler, fact)
@@ -398,7 +494,7 @@ def test_a_change_is_taken_back_also_when_later_ones_stand_beside_it(handler: Ge
 
 
 def test_a_new_file_goes_and_a_removed_one_comes_back(handler: GenericAgentHandler) -> None:
-    run(handler)
+    seen(handler, "deploy: make ship")
     path = paths.memory() / "deploy_sop.md"
     do(handler, "file_write", path=str(path), content="# Deploy\nmake ship")
     revert(1)
@@ -412,7 +508,7 @@ def test_a_new_file_goes_and_a_removed_one_comes_back(handler: GenericAgentHandl
 
 
 def test_a_conflict_is_told_and_nothing_is_changed(handler: GenericAgentHandler) -> None:
-    run(handler)
+    seen(handler, "servers alpha, beta")
     store(handler, "- server: alpha")
     do(handler, "file_patch", path=str(paths.memory() / memory.L2), old_content="alpha", new_content="beta")
     before = text()
@@ -449,7 +545,7 @@ def test_the_inverse_of_a_diff_gives_back_every_byte(old: str, new: str) -> None
 
 
 def test_taking_the_records_away_hides_no_change(handler: GenericAgentHandler) -> None:
-    run(handler)
+    seen(handler, "a fact")
     assert store(handler, "- a fact")["status"] == "success"
     (paths.memory() / KNOWN).unlink()
     with (paths.memory() / memory.L1).open("a", encoding="utf-8") as file:
@@ -477,5 +573,5 @@ def test_odd_records_stop_no_task(handler: GenericAgentHandler, odd: str) -> Non
     with (paths.memory() / ".journal.jsonl").open("a") as file:
         file.write(odd.replace("\n", " ") + "\n" + '{"file": 3, "diff": null, "by": []}\n')
     assert all(isinstance(entry["file"], str) for entry in journal())
-    run(handler)
+    seen(handler, "a fact")
     assert store(handler, "- a fact")["status"] == "success" and "a fact" in text()
