@@ -21,11 +21,11 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import ConfigError, SessionError, ToolError
 from .store import atomic, lines
@@ -59,8 +59,7 @@ class Job:
     origin: str = "terminal"
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """What is known of a job: its last handled slot, the day of its first run, the run that has no end, whether the
     user wants one now, whether it was seen disabled."""
 
@@ -70,7 +69,7 @@ class Mark:
     open: str = ""
     wanted: bool = False
     off: bool = False
-    last: Record = field(default_factory=dict)  # what became of its last slot, for lists
+    last: Mapping[str, Any] = {}  # what became of its last slot, for lists
 
 
 def parse(id: str, data: Any) -> Job:
@@ -113,7 +112,7 @@ def marks_of(records: Iterable[Record]) -> dict[str, Mark]:
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             _left_out(str(record)[:200], repr(error))
             continue
-        marks[job] = replace(mark, last=record) if event in ("begun", "ended", "missed", "unknown") else mark
+        marks[job] = mark._replace(last=record) if event in ("begun", "ended", "missed", "unknown") else mark
     return marks
 
 
@@ -124,9 +123,9 @@ def _left_out(record: str, why: str) -> None:
 
 def _after(mark: Mark, event: str, record: Record) -> Mark:
     if event in ("ended", "unknown"):
-        return replace(mark, open="")
+        return mark._replace(open="")
     if event in ("off", "wanted"):
-        return replace(mark, off=True) if event == "off" else replace(mark, wanted=True)
+        return mark._replace(off=True) if event == "off" else mark._replace(wanted=True)
     if event == "anew":
         return Mark(open=mark.open)
     if event == "sum":
@@ -138,15 +137,15 @@ def _after(mark: Mark, event: str, record: Record) -> Mark:
         if not record.get("slot"):
             return mark
     if event == "begun" and record.get("wanted"):  # beside its slots
-        return replace(mark, open=str(record["run"]), wanted=False)
+        return mark._replace(open=str(record["run"]), wanted=False)
     slot, since = datetime.fromisoformat(record["slot"]), str(record.get("since") or record["slot"])
     epoch = float(record["epoch"])
     if slot.tzinfo or not abs(epoch) < FARTHEST:
         raise ValueError(record)
-    mark = replace(mark, slot=slot, epoch=epoch, off=event == "sum" and mark.off)
+    mark = mark._replace(slot=slot, epoch=epoch, off=event == "sum" and mark.off)
     if event in ("begun", "missed"):
-        mark = replace(mark, first=mark.first or datetime.fromisoformat(since).date())
-    return replace(mark, open=str(record["run"])) if event == "begun" else mark
+        mark = mark._replace(first=mark.first or datetime.fromisoformat(since).date())
+    return mark._replace(open=str(record["run"])) if event == "begun" else mark
 
 
 def tick(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import paths
@@ -135,7 +135,7 @@ def _often(job: Job) -> str:
     return f"{job.repeat} {job.hour:02}:{job.minute:02}"
 
 
-def _last(last: dict[str, Any]) -> str:
+def _last(last: Mapping[str, Any]) -> str:
     """What became of its last run, and when."""
     if not last:
         return "-"
