@@ -164,7 +164,7 @@ def tick(
         elif not job.enabled:
             records += [] if mark.off else [{"event": "off", "job": job.id}]
         elif mark.off:
-            records.append({"event": "seen", "job": job.id, **_slot(local(now), now)})
+            records.append({"event": "seen", "job": job.id, **_handled(job, now, local)})
         else:
             more, slot = _look(job, mark, now, local)
             records += more
@@ -177,7 +177,7 @@ def tick(
 def _look(job: Job, mark: Mark, now: float, local: Local) -> tuple[list[Record], Record | None]:
     """(what is to be written down of a job, the slot that is due)."""
     if mark.slot and (mark.epoch > now + job.every if job.every else mark.slot > local(now) + SET_BACK):
-        return [{"event": "reset", "job": job.id, **_slot(local(now), now)}], None
+        return [{"event": "reset", "job": job.id, **_handled(job, now, local)}], None
     slots = _by_seconds(job, mark, now, local) if job.every else _by_days(job, mark, now, local)
     if not slots:
         return [] if mark.slot else [{"event": "seen", "job": job.id, **_slot(local(now), now)}], None
@@ -259,9 +259,9 @@ def _slot(at: datetime, epoch: float) -> Record:
     return {"slot": at.isoformat(timespec="seconds"), "epoch": round(epoch, 3)}
 
 
-def now_slot(now: float, local: Local = datetime.fromtimestamp) -> Record:
-    """The fields that say: what was up to now is handled."""
-    return {"at": round(now, 3), **_slot(local(now), now)}
+def _handled(job: Job, now: float, local: Local) -> Record:
+    """The fields that say: what was up to now is handled. Minutes and hours keep the phase of the time of day."""
+    return _slot(*_by_seconds(job, Mark(), now, local)[-1]) if job.every else _slot(local(now), now)
 
 
 # files
@@ -354,12 +354,16 @@ class Runs:
             logging.getLogger("genericagent.schedule").warning("runs.jsonl is not begun anew: %s", error)
 
 
-def add_job(folder: Path, id: str, fields: Mapping[str, Any]) -> Path:
-    """Write a new job. Raises ConfigError when it is none, SessionError when there is one of that name."""
+def add_job(folder: Path, id: str, fields: Mapping[str, Any], now: float) -> tuple[Job, Path]:
+    """Write a new job, which runs from its next time on: (the job, its file). Raises ConfigError when it is none,
+    SessionError when there is one of that name."""
     _check_name(id)
-    parse(id, fields)
-    path = folder / f"{id}.json"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    job, path = parse(id, fields), folder / f"{id}.json"
+    if os.path.lexists(path):
+        raise SessionError(f"there is a job {id} already: {path}")
+    at = round(now, 3)
+    seen = {"event": "seen", "job": id, "at": at, **_handled(job, now, datetime.fromtimestamp)}
+    Runs(folder).append({"event": "anew", "job": id, "at": at}, seen)  # there may have been one of that name
     try:
         atomic.write_new(path, (json.dumps(fields, ensure_ascii=False, indent=1) + "\n").encode(), 0o600)
     except FileExistsError:
@@ -367,7 +371,7 @@ def add_job(folder: Path, id: str, fields: Mapping[str, Any]) -> Path:
     except OSError:
         path.unlink(missing_ok=True)  # half of it would be no job
         raise
-    return path
+    return job, path
 
 
 def remove(folder: Path, id: str, now: float) -> Path:

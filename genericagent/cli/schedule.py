@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from .. import paths
 from ..errors import ConfigError, UsageError
 from ..prompts import text
 from ..safety.term import one_line
-from ..schedule import Job, Mark, Runs, add_job, load_jobs, marks_of, next_run, now_slot, remove, switch
+from ..schedule import Job, Mark, Runs, add_job, load_jobs, marks_of, next_run, remove, switch
 from ..store.outbox import Outbox
 from .args import Parser
 
@@ -65,10 +66,7 @@ def _parser() -> Parser:
     add.add_argument("name", metavar="NAME", help="letters, digits, - and _")
     add.add_argument("prompt", metavar="PROMPT", help="what is to be done")
     add.add_argument(
-        "--at",
-        required=True,
-        metavar="HH:MM",
-        help="the time of day, local; with every_Nm and every_Nh one of the times",
+        "--at", required=True, metavar="HH:MM", help="the time of day, local; of every_Nm and every_Nh one of the times"
     )
     add.add_argument(
         "--repeat", default="daily", metavar="HOW OFTEN",
@@ -94,12 +92,9 @@ def _add(runs: Runs, args: Any, now: float) -> int:
         "prompt": args.prompt,
         "max_delay_hours": args.max_delay_hours,
     }
-    path = add_job(folder, args.name, {**fields, "origin": args.origin, "enabled": True})
-    anew = {"event": "anew", "job": args.name, "at": round(now, 3)}  # there may have been one of that name
-    runs.append(anew, {"event": "seen", "job": args.name, **now_slot(now)})
-    (job,) = (job for job in load_jobs(folder)[0] if job.id == args.name)
+    job, path = add_job(folder, args.name, {**fields, "origin": args.origin, "enabled": True}, now)
     when = next_run(job, marks_of(runs.read())[job.id], now)
-    _say("added", job=job.id, often=_often(job), first=when, path=path)
+    _say("added", job=job.id, often=_often(job), first=_minute(when), path=path)
     _warn_without_scheduler(runs)
     return 0
 
@@ -113,7 +108,7 @@ def _list() -> int:
     for job in jobs:
         mark = marks.get(job.id, Mark())
         when = next_run(job, mark, now)
-        soon = f"{when:%Y-%m-%d %H:%M}" if when else text("watchers", "off" if not job.enabled else "never")
+        soon = _minute(when) or text("watchers", "never" if job.enabled else "off")
         rows.append([job.id, _often(job), soon, _last(mark.last), one_line(job.prompt, 100)])
     widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
     for row in rows:
@@ -133,6 +128,10 @@ def _list() -> int:
 
 def _often(job: Job) -> str:
     return f"{job.repeat} {job.hour:02}:{job.minute:02}"
+
+
+def _minute(when: datetime | None) -> str:
+    return f"{when:%Y-%m-%d %H:%M}" if when else ""
 
 
 def _last(last: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from genericagent.errors import ConfigError, ToolError
-from genericagent.schedule import Job, Mark, Record, Runs, load_jobs, marks_of, next_run, parse, tick
+from genericagent.schedule import Job, Mark, Record, Runs, add_job, load_jobs, marks_of, next_run, parse, tick
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -371,6 +371,16 @@ def test_the_next_run_that_is_told_is_when_it_runs(start: str, zone: Any) -> Non
             kept += 1
     assert kept > 100
     assert next_run(world.jobs[4], marks_of(world.records)["once"], world.now, world.local) is None
+
+
+def test_what_runs_every_few_hours_keeps_to_its_time_of_day(tmp_path: Path) -> None:
+    now = datetime(2026, 3, 2, 9, 28, 13).timestamp()
+    fields = {"schedule": "09:00", "repeat": "every_2h", "prompt": "x"}
+    job, _ = add_job(tmp_path, "often", fields, now)
+    assert next_run(job, marks_of(Runs(tmp_path).read())["often"], now) == datetime(2026, 3, 2, 11)
+    off = Mark(slot=datetime(2026, 3, 1, 9), epoch=now - 86_400, off=True)
+    (seen,) = tick([job], {"often": off}, now, lambda: "r")
+    assert seen["event"] == "seen" and next_run(job, marks_of([seen])["often"], now) == datetime(2026, 3, 2, 11)
 
 
 def test_a_disabled_job_has_no_next_run_but_one_that_is_wanted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import pytest
 
 from agentmain import GenericAgent
 from genericagent import paths
-from genericagent.cli.reflect_mode import SHIPPED, Approval, Watcher, find_script
+from genericagent.cli.reflect_mode import SHIPPED, Approval, Watcher, _asked, find_script
 from genericagent.errors import UsageError
 from genericagent.llm.blocks import Usage
 from genericagent.scripted import Reply, ScriptedServer, Tool, call, fail, say
@@ -355,6 +356,23 @@ def test_a_script_that_was_changed_between_two_starts_waits_for_a_person(tmp_pat
     script.write_text("changed\n")
     with pytest.raises(UsageError):
         confirm(script)
+
+
+@pytest.mark.parametrize(
+    ("typed", "yes"), [("y\n", True), ("Yes\n", True), ("\n", False), ("", False), ("no\n", False)]
+)
+def test_at_a_terminal_a_yes_approves_what_was_changed(monkeypatch: pytest.MonkeyPatch, typed: str, yes: bool) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    monkeypatch.setattr("sys.stderr", shown)
+    assert _asked("w.py was \x1b[31mchanged") is yes
+    assert shown.getvalue() == "w.py was changed Run it as it is now? [y/N] "
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert not _asked("x"), "what is piped in is nobody's word"
 
 
 def test_where_it_cannot_be_made_out_what_was_approved_a_person_is_asked(tmp_path: Path) -> None:
