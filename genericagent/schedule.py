@@ -10,6 +10,7 @@ clocks skip or repeat neither loses a slot nor doubles it. Minutes and hours are
         missed    too late or overtaken, `count` slots unknown        begun by a process that has ended since
         reset     the clock was set back               off            the job is disabled
         wanted    `ga schedule run`                    sum            what an older file held
+        anew      added, or removed: what was before of a job of that name is forgotten
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from __future__ import annotations
 import calendar
 import json
 import logging
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import ConfigError, SessionError, ToolError
 from .store import atomic, lines
+from .store.journal import new_id
 from .store.lock import FileLock
 
 Record = dict[str, Any]
@@ -38,6 +39,7 @@ FIELDS = ("schedule", "repeat", "prompt", "enabled", "max_delay_hours", "origin"
 SET_BACK = timedelta(hours=25)  # further ahead than that no handled slot can lie, but for a clock that was wrong
 MOST = 1000  # missed slots that are counted
 LARGEST = 1 << 20  # bytes of runs.jsonl; then a new one is begun
+FARTHEST = 1e11  # seconds since 1970
 _DAY = timedelta(days=1)
 
 
@@ -57,8 +59,7 @@ class Job:
     origin: str = "terminal"
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """What is known of a job: its last handled slot, the day of its first run, the run that has no end, whether the
     user wants one now, whether it was seen disabled."""
 
@@ -68,7 +69,7 @@ class Mark:
     open: str = ""
     wanted: bool = False
     off: bool = False
-    last: Record = field(default_factory=dict)  # for lists
+    last: Mapping[str, Any] = {}  # what became of its last slot, for lists
 
 
 def parse(id: str, data: Any) -> Job:
@@ -108,10 +109,10 @@ def marks_of(records: Iterable[Record]) -> dict[str, Mark]:
         try:
             job, event = str(record["job"]), str(record["event"])
             mark = _after(marks.get(job, Mark()), event, record)
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
             _left_out(str(record)[:200], repr(error))
             continue
-        marks[job] = replace(mark, last=record)
+        marks[job] = mark._replace(last=record) if event in ("begun", "ended", "missed", "unknown") else mark
     return marks
 
 
@@ -122,22 +123,29 @@ def _left_out(record: str, why: str) -> None:
 
 def _after(mark: Mark, event: str, record: Record) -> Mark:
     if event in ("ended", "unknown"):
-        return replace(mark, open="")
+        return mark._replace(open="")
     if event in ("off", "wanted"):
-        return replace(mark, off=True) if event == "off" else replace(mark, wanted=True)
+        return mark._replace(off=True) if event == "off" else mark._replace(wanted=True)
+    if event == "anew":
+        return Mark(open=mark.open)
+    if event == "sum":
+        first, last = record.get("first"), record.get("last")
+        mark = Mark(
+            first=date.fromisoformat(first) if first else None, open=str(record.get("open") or ""),
+            off=record.get("off") is True, wanted=record.get("wanted") is True, last=last if isinstance(last, dict) else {},
+        )  # fmt: skip
+        if not record.get("slot"):
+            return mark
     if event == "begun" and record.get("wanted"):  # beside its slots
-        return replace(mark, open=str(record["run"]), wanted=False)
+        return mark._replace(open=str(record["run"]), wanted=False)
     slot, since = datetime.fromisoformat(record["slot"]), str(record.get("since") or record["slot"])
     epoch = float(record["epoch"])
-    if slot.tzinfo or not math.isfinite(epoch):
+    if slot.tzinfo or not abs(epoch) < FARTHEST:
         raise ValueError(record)
-    mark = replace(mark, slot=slot, epoch=epoch, off=False)
-    if event == "sum":
-        first = record.get("first")
-        return replace(mark, first=date.fromisoformat(first) if first else None, open=str(record.get("open") or ""))
+    mark = mark._replace(slot=slot, epoch=epoch, off=event == "sum" and mark.off)
     if event in ("begun", "missed"):
-        mark = replace(mark, first=mark.first or datetime.fromisoformat(since).date())
-    return replace(mark, open=str(record["run"])) if event == "begun" else mark
+        mark = mark._replace(first=mark.first or datetime.fromisoformat(since).date())
+    return mark._replace(open=str(record["run"])) if event == "begun" else mark
 
 
 def tick(
@@ -156,7 +164,7 @@ def tick(
         elif not job.enabled:
             records += [] if mark.off else [{"event": "off", "job": job.id}]
         elif mark.off:
-            records.append({"event": "seen", "job": job.id, **_slot(local(now), now)})
+            records.append({"event": "seen", "job": job.id, **_handled(job, now, local)})
         else:
             more, slot = _look(job, mark, now, local)
             records += more
@@ -169,7 +177,7 @@ def tick(
 def _look(job: Job, mark: Mark, now: float, local: Local) -> tuple[list[Record], Record | None]:
     """(what is to be written down of a job, the slot that is due)."""
     if mark.slot and (mark.epoch > now + job.every if job.every else mark.slot > local(now) + SET_BACK):
-        return [{"event": "reset", "job": job.id, **_slot(local(now), now)}], None
+        return [{"event": "reset", "job": job.id, **_handled(job, now, local)}], None
     slots = _by_seconds(job, mark, now, local) if job.every else _by_days(job, mark, now, local)
     if not slots:
         return [] if mark.slot else [{"event": "seen", "job": job.id, **_slot(local(now), now)}], None
@@ -181,6 +189,28 @@ def _look(job: Job, mark: Mark, now: float, local: Local) -> tuple[list[Record],
     last = before if on_time else newest
     told = {"event": "missed", "job": job.id, **_slot(*last), "count": count, "since": oldest[0].isoformat()}
     return [told] if count else [], _slot(*newest) if on_time else None
+
+
+def next_run(job: Job, mark: Mark, now: float, local: Local = datetime.fromtimestamp) -> datetime | None:
+    """When it runs next: now at the earliest; None: not by itself any more."""
+    here = local(now).replace(microsecond=0)
+    if mark.wanted:
+        return here
+    if not job.enabled:
+        return None
+    if _look(job, mark, now, local)[1]:
+        return here
+    if job.every:
+        past = int((now - mark.epoch) // job.every) if mark.slot else 0
+        base = mark.epoch if mark.slot else _by_seconds(job, mark, now, local)[-1][1]
+        return local(base + max(1, past + 1) * job.every)
+    if job.repeat == "once" and mark.first:
+        return None
+    days = (here.date() + ahead * _DAY for ahead in range(max(job.days, 32) + 1))
+    ats = (
+        datetime(day.year, day.month, day.day, job.hour, job.minute) for day in days if _falls_on(job, day, mark.first)
+    )
+    return next((at for at in ats if at > here and (mark.slot is None or at > mark.slot)), None)
 
 
 Slots = Sequence[tuple[datetime, float]]  # the open ones, oldest first, as local time and as seconds
@@ -229,9 +259,9 @@ def _slot(at: datetime, epoch: float) -> Record:
     return {"slot": at.isoformat(timespec="seconds"), "epoch": round(epoch, 3)}
 
 
-def now_slot(now: float, local: Local = datetime.fromtimestamp) -> Record:
-    """The fields that say: what was up to now is handled."""
-    return {"at": round(now, 3), **_slot(local(now), now)}
+def _handled(job: Job, now: float, local: Local) -> Record:
+    """The fields that say: what was up to now is handled. Minutes and hours keep the phase of the time of day."""
+    return _slot(*_by_seconds(job, Mark(), now, local)[-1]) if job.every else _slot(local(now), now)
 
 
 # files
@@ -242,15 +272,24 @@ def load_jobs(folder: Path) -> tuple[list[Job], list[str]]:
     jobs, problems = list[Job](), list[str]()
     for path in sorted(folder.glob("*.json")):
         try:
-            if not path.is_file():
-                raise ConfigError("no ordinary file")
             _check_name(path.stem)
-            jobs.append(parse(path.stem, json.loads(path.read_text(encoding="utf-8-sig"))))
+            jobs.append(parse(path.stem, _read(path)))
         except (ConfigError, ValueError, RecursionError) as error:
             problems.append(f"{path}: {error}")
         except OSError as error:
             problems.append(f"{path}: {error.strerror or error}")
     return jobs, problems
+
+
+def _read(path: Path) -> Any:
+    """Raises OSError, also for a pipe; ValueError; RecursionError."""
+    with os.fdopen(lines.opened(path, os.O_RDONLY), encoding="utf-8-sig") as file:
+        return json.load(file)
+
+
+@cache  # of this process, however many schedulers it has
+def _claim_of(folder: Path) -> FileLock:
+    return FileLock(folder / ".scheduler.lock")
 
 
 class Runs:
@@ -259,6 +298,25 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "runs.jsonl"
 
+    def claim(self) -> None:
+        """From here until it ends this process alone begins runs, whatever its script is called. Raises SessionError
+        when another one does: what it has begun would be taken for cut off, and what is due would run twice."""
+        lock = _claim_of(self.file.parent)
+        try:
+            taken = lock.acquire()
+        except OSError as error:
+            raise SessionError(f"cannot lock {lock.path}: {error.strerror or error}") from error
+        if not taken:
+            pid = (lock.holder() or {}).get("pid", "unknown")
+            raise SessionError(f"the jobs in {lock.path.parent} are run by another scheduler already (process {pid})")
+
+    def claimed(self) -> bool:
+        """Whether some process begins runs."""
+        lock = FileLock(_claim_of(self.file.parent).path)
+        if free := not lock.path.exists() or lock.acquire():
+            lock.release()
+        return not free
+
     def read(self) -> list[Record]:
         try:
             return lines.read(self.file)
@@ -266,34 +324,46 @@ class Runs:
             raise SessionError(f"cannot read {self.file}: {error.strerror or error}") from error
 
     def append(self, *records: Record) -> None:
+        if any(record.get("event") in ("begun", "unknown") for record in records):
+            self.claim()
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with FileLock(self.file.parent / ".lock"):
                 lines.append(self.file, *records, sync=True)
                 if self.file.stat().st_size > LARGEST:
                     self._begin_anew(records[-1]["at"])
-        except (OSError, ToolError) as error:
-            raise SessionError(f"cannot write {self.file}: {getattr(error, 'strerror', None) or error}") from error
+        except OSError as error:
+            raise SessionError(f"cannot write {self.file}: {error.strerror or error}") from error
 
     def _begin_anew(self, now: float) -> None:
-        """The old file is copied aside, and what it comes to stands in the new one."""
-        atomic.write_bytes(self.file.with_name(f"runs-{now:.0f}.jsonl"), self.file.read_bytes(), mode=0o600)
-        sums = list[Record]()
+        """The old file is copied aside, and what it comes to stands in the new one; unless that is not much shorter."""
+        old, sums = self.file.read_bytes(), list[Record]()
         for job, mark in marks_of(self.read()).items():
-            if mark.slot:
-                known = {"first": mark.first and mark.first.isoformat(), "open": mark.open}
-                sums.append({"event": "sum", "job": job, "at": now, **_slot(mark.slot, mark.epoch), **known})
-            sums += [{"event": flag, "job": job, "at": now} for flag in ("off", "wanted") if getattr(mark, flag)]
-        text = "".join(json.dumps(record) + "\n" for record in sums)
-        atomic.write_bytes(self.file, text.encode(), mode=0o600)
+            known = {"first": mark.first and mark.first.isoformat(), "open": mark.open, "last": mark.last}
+            slot = _slot(mark.slot, mark.epoch) if mark.slot else {}
+            sums.append(
+                {"event": "sum", "job": job, "at": now, **slot, **known, "off": mark.off, "wanted": mark.wanted}
+            )
+        text = "".join(json.dumps({k: v for k, v in record.items() if v}) + "\n" for record in sums).encode()
+        if len(text) > len(old) / 2:
+            return
+        try:
+            atomic.write_bytes(self.file.with_name(f"runs-{new_id(now)}.jsonl"), old, mode=0o600)
+            atomic.write_bytes(self.file, text, mode=0o600)
+        except ToolError as error:  # what was to be written down is: tried again with the next
+            logging.getLogger("genericagent.schedule").warning("runs.jsonl is not begun anew: %s", error)
 
 
-def add_job(folder: Path, id: str, fields: Mapping[str, Any]) -> Path:
-    """Write a new job. Raises ConfigError when it is none, SessionError when there is one of that name."""
+def add_job(folder: Path, id: str, fields: Mapping[str, Any], now: float) -> tuple[Job, Path]:
+    """Write a new job, which runs from its next time on: (the job, its file). Raises ConfigError when it is none,
+    SessionError when there is one of that name."""
     _check_name(id)
-    parse(id, fields)
-    path = folder / f"{id}.json"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    job, path = parse(id, fields), folder / f"{id}.json"
+    if os.path.lexists(path):
+        raise SessionError(f"there is a job {id} already: {path}")
+    at = round(now, 3)
+    seen = {"event": "seen", "job": id, "at": at, **_handled(job, now, datetime.fromtimestamp)}
+    Runs(folder).append({"event": "anew", "job": id, "at": at}, seen)  # there may have been one of that name
     try:
         atomic.write_new(path, (json.dumps(fields, ensure_ascii=False, indent=1) + "\n").encode(), 0o600)
     except FileExistsError:
@@ -301,7 +371,19 @@ def add_job(folder: Path, id: str, fields: Mapping[str, Any]) -> Path:
     except OSError:
         path.unlink(missing_ok=True)  # half of it would be no job
         raise
-    return path
+    return job, path
+
+
+def remove(folder: Path, id: str, now: float) -> Path:
+    """Move a job's file into the folder trash, and return where it is. Raises SessionError, ConfigError."""
+    _check_name(id)
+    path, aside = folder / f"{id}.json", folder / "trash" / f"{id}-{new_id(now)}.json"
+    if not os.path.lexists(path):
+        raise SessionError(f"there is no job {id} in {folder}")
+    aside.parent.mkdir(mode=0o700, exist_ok=True)
+    path.rename(aside)
+    Runs(folder).append({"event": "anew", "job": id, "at": round(now, 3)})
+    return aside
 
 
 def _check_name(id: str) -> None:
@@ -314,10 +396,11 @@ def switch(folder: Path, id: str, enabled: bool) -> None:
     """Turn a job on or off; the rest of its file stays. Raises SessionError."""
     path = folder / f"{id}.json"
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
+        _check_name(id)
+        data = _read(path)
         parse(id, data)
         atomic.write_text(path, json.dumps({**data, "enabled": enabled}, ensure_ascii=False, indent=1) + "\n")
     except FileNotFoundError:
         raise SessionError(f"there is no job {id} in {folder}") from None
-    except (OSError, ValueError, ConfigError, ToolError) as error:
+    except (OSError, ValueError, RecursionError, ConfigError, ToolError) as error:
         raise SessionError(f"{path}: {error}") from None

@@ -13,41 +13,48 @@ from pathlib import Path
 from typing import Any
 
 from genericagent import paths
+from genericagent.errors import UsageError
 from genericagent.prompts import text
 from genericagent.store import atomic
+from genericagent.store.journal import new_id
+from genericagent.store.outbox import Outbox
 
 INTERVAL = 5
 MAX_TURNS: int | None = None
 MAX_TIME: float | None = None
 TAINTED = ""  # what the rounds so far have read of somebody else's: the open items may come from there
+DELIVERS = True  # the end of it; a round is only shown
 CLOSING_TURNS, CLOSING_TIME, CLOSING_TRIES = 10, 600.0, 3
 ITEMS, LETTERS = 30, 300  # of the open items that are kept, and of each
 clock = time.time
 file = Path()
 NEW: dict[str, Any] = {
     "budget_seconds": 10_800.0, "max_turns": 200, "turns_used": 0, "seconds_used": 0.0, "rounds": 0, "status": "running",
-    "begun": False, "open": [], "closing": 0, "summary": "", "tainted": "",
+    "begun": False, "open": [], "closing": 0, "summary": "", "tainted": "", "seen": 0.0,
 }  # fmt: skip
 
 
 def init(args: dict[str, str]) -> None:
-    """Begin a goal, or go on with the one in the state file. ValueError: there is none, or there is another."""
+    """Begin a goal, or go on with the one in the state file. UsageError: there is none, or there is another."""
     global file
     file = Path(args.pop("goal_state", "") or paths.home() / "goals" / "goal.json").expanduser()
     objective = args.pop("objective", "").strip()
-    wish: dict[str, Any] = {
-        key: type(NEW[key])(args.pop(key)) for key in ("budget_seconds", "max_turns") if key in args
-    }
-    if args or any(value <= 0 for value in wish.values()):
-        raise ValueError(f"it takes --objective, --budget_seconds, --max_turns, --goal_state; not {args or wish}")
+    given = {key: args.pop(key) for key in ("budget_seconds", "max_turns") if key in args}
+    try:
+        wish: dict[str, Any] = {key: type(NEW[key])(value) for key, value in given.items()}
+    except ValueError:
+        wish = {"": 0}
+    if args or not all(0 < value < 1e9 for value in wish.values()):
+        wrong = ", ".join(f"--{key} {value}".strip() for key, value in (args or given).items())
+        raise UsageError(f"it takes --objective, --budget_seconds, --max_turns, --goal_state; not {wrong}")
     state = load()
     if objective and (state is None or state["status"] == "done"):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        save({**NEW, "objective": objective, "start_time": clock(), **wish})
+        save({**NEW, "objective": objective, "seen": clock(), **wish})
     elif state is None:
-        raise ValueError(f"there is no goal in {file}: begin one with --objective")
+        raise UsageError(f"there is no goal in {file}: begin one with --objective")
     elif objective not in ("", state["objective"]):
-        raise ValueError(f"{file} holds another goal that is not done yet; name another file with --goal_state")
+        raise UsageError(f"{file} holds another goal that is not done yet; name another file with --goal_state")
 
 
 def check() -> str:
@@ -56,7 +63,9 @@ def check() -> str:
     if state is None or state["status"] == "done":
         return "/exit"
     TAINTED = state["tainted"]
-    state["seconds_used"] = max(state["seconds_used"], clock() - state["start_time"])  # the clock may be set back
+    now = clock()
+    state["seconds_used"] += max(0.0, now - state["seen"])  # the clock may be set back
+    state["seen"] = now
     state["turns_used"] += state["begun"]  # a round that was cut off
     turns, seconds = state["max_turns"] - state["turns_used"], state["budget_seconds"] - state["seconds_used"]
     if state["status"] == "running" and turns > 0 and seconds > 0:
@@ -69,6 +78,7 @@ def check() -> str:
         MAX_TURNS, MAX_TIME = CLOSING_TURNS, CLOSING_TIME
         if state["closing"] > CLOSING_TRIES:
             save({**state, "status": "done"})
+            deliver(text("watchers", "goal_unclosed", objective=state["objective"], file=file))
             return "/exit"
     save({**state, "begun": True})
     items = "\n".join(f"- {item}" for item in state["open"]) or text("watchers", "goal_no_items")
@@ -90,16 +100,28 @@ def on_done(result: Any) -> None:
         if state["status"] == "closing":
             state.update(status="done", summary=str(result))
     save(state)
+    print(text("watchers", "goal_round", round=state["rounds"], status=result["status"], answer=str(result)[:300]))
+    if state["status"] == "done":
+        deliver(str(result))
+
+
+def deliver(words: str) -> None:
+    Outbox(paths.home() / "outbox", clock).put(f"goal-{new_id(clock())}", "terminal", "goal_mode", words)
 
 
 def load() -> dict[str, Any] | None:
-    """The state. ValueError when the file holds none: it is left as it is."""
+    """The state. UsageError when the file holds none: it is left as it is."""
     if not file.is_file():
         return None
-    state = {**NEW, **json.loads(file.read_text(encoding="utf-8"))}
-    if not isinstance(state.get("objective"), str) or not state["objective"].strip():
-        raise ValueError(f"{file} holds no goal: it has no objective")
-    return {"start_time": clock(), **state}
+    try:
+        state = {**NEW, "objective": "", "seen": clock(), **json.loads(file.read_text(encoding="utf-8"))}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UsageError(f"{file} holds no goal: {error}") from None
+    kinds = {"objective": str, **{key: (int, float) if type(v) is float else type(v) for key, v in NEW.items()}}
+    wrong = [key for key, kind in kinds.items() if not isinstance(state[key], kind)]
+    if wrong or not state["objective"].strip():
+        raise UsageError(f"{file} holds no goal: {(wrong or ['objective'])[0]} is not what it should be")
+    return state
 
 
 def save(state: dict[str, Any]) -> None:

@@ -1,4 +1,7 @@
-"""Runs the jobs in $GA_HOME/sche_tasks/*.json when they are due; see docs/WATCHERS.md. `--job NAME`: that one, now."""
+"""Runs the jobs in $GA_HOME/sche_tasks/*.json when they are due; see docs/WATCHERS.md.
+
+`--job NAME`: that one alone, which `ga schedule run` has asked for.
+"""
 
 import re
 import time
@@ -8,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from genericagent import paths, schedule
+from genericagent.errors import UsageError
 from genericagent.prompts import text
 from genericagent.store.journal import new_id
 from genericagent.store.outbox import Outbox
 
 INTERVAL = 20
 ONCE = False
+TAINTED = False  # the prompts are the user's
+DELIVERS = True
 clock = time.time
 local = datetime.fromtimestamp
 told: set[str] = set()
@@ -25,11 +31,16 @@ def init(args: dict[str, str]) -> None:
     only = args.pop("job", "")
     ONCE = bool(only)
     if args:
-        raise TypeError(f"it takes --job NAME and no --{next(iter(args))}")
+        raise UsageError(f"it takes --job NAME and no --{next(iter(args))}")
+    schedule.Runs(folder()).claim()
+    mark = schedule.marks_of(schedule.Runs(folder()).read()).get(only, schedule.Mark())
+    if only and not (mark.wanted or mark.open):
+        raise UsageError(f"use ga schedule run {only}")
 
 
 def check() -> str | None:
     runs, now = schedule.Runs(folder()), clock()
+    runs.claim()  # before it looks at what there is
     jobs, problems = schedule.load_jobs(folder())
     for problem in problems:
         if problem not in told:
@@ -70,7 +81,7 @@ def on_done(result: Any) -> None:
 
 def deliver(title: str, origin: str, words: str, id: str) -> None:
     """For the face that owns the origin. One run is delivered once, also when this is called again for it."""
-    print(f"{title}: {words[:300]}")
+    print(f"{title}: {words[:300]}".encode("utf-8", "replace").decode())
     Outbox(paths.home() / "outbox", clock).put(id, origin, title, words)
 
 

@@ -24,17 +24,19 @@ SUBCOMMANDS = ("browser", "memory", "sessions", "schedule", "import", "doctor", 
 USAGE = 2
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Whose errors are ours: one line. Raises UsageError."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see --help)")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    p = _Parser(
+    p = Parser(
         prog="ga",
         description="A personal agent: chat in the terminal, or one task from a script.",
         epilog="also: ga browser setup|status, ga memory log|show|revert|inbox|accept|check, ga sessions [WORDS], "
-        "ga schedule list|add|run|disable|enable, ga import PATH, ga doctor.",
+        "ga schedule list|add|run|disable|enable|remove, ga import PATH, ga doctor.",
         allow_abbrev=False,
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")
@@ -56,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SCRIPT",
         help="watch: a Python file, or scheduler, autonomous, goal_mode; further --key value go to it",
     )
+    mode.add_argument("--approve", metavar="HASH", help="with --reflect: run the script although it was changed")
     common = p.add_argument_group("common")
     common.add_argument("--demo", action="store_true", help="a scripted stand-in for a model: no key needed")
     common.add_argument("--llm_no", type=int, default=0, metavar="N", help="which configured model")
@@ -147,6 +150,8 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
         raise UsageError("-p, --task, --func and --reflect exclude each other")
     if (args.bg or args.wait or args.history or args.inherit or args.input is not None) and args.task is None:
         raise UsageError("--input, --history, --wait and --bg go with --task")
+    if args.approve and args.reflect is None:
+        raise UsageError("--approve goes with --reflect")
     for name in ("max_turns", "max_cost", "max_time"):
         value = getattr(args, name)
         if value is not None and not value > 0:

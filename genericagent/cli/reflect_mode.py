@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import sys
 import threading
 import time
@@ -21,10 +22,11 @@ from ..prompts import text
 from ..safety.term import one_line
 from ..store import atomic
 from ..store.activity import tasks_since
+from ..store.journal import new_id
 from ..store.lock import FileLock
 from ..store.outbox import Outbox
 from .running import exit_code, items, outcome, working
-from .script_host import Host, ScriptError
+from .script_host import Host, ScriptError, text_of
 
 if TYPE_CHECKING:
     from agentmain import GenericAgent
@@ -34,12 +36,22 @@ LONGEST = 3600.0  # seconds of the longest wait after a fault
 BUSY = 900.0  # seconds without a line in its session file after which a task is over
 LAST_WORDS = 5.0  # seconds that on_done() has when the watcher is stopped
 MOST_FILES = 20_000  # files of a watched place whose writer is made out
+SHOWN = 300  # characters of an answer on the watcher's screen
+KEPT = 20  # results of a watcher that wait for the next chat; those after them are in the log
+SHIPPED = {  # SHA-256 of the scripts as they are shipped: what is one of them needs nobody's word
+    "autonomous": "5d6980de7ea746a804ea4f3e125e9d2529ff6fc966457d2d150721d0c4288f6b",
+    "goal_mode": "017a48159230146667eddd034702463243e4d9f3d8315886ed1078ffd61483fb",
+    "scheduler": "58f7bf4b1bffcc02f3d003c1f3b1fabf8fda993a6214b3ed8c636f810d71aef0",
+}
 Stamp = tuple[int, int]
 
 
 def find_script(name: str) -> Path:
     """The file of a path, of a script in $GA_HOME/reflect, or of a shipped one. Raises UsageError."""
-    given = Path(name).expanduser()
+    try:
+        given = Path(name).expanduser()
+    except RuntimeError as error:  # no such user
+        raise UsageError(f"{name}: {error}") from None
     places = [
         folder / f"{name.removesuffix('.py')}.py" for folder in (paths.home() / "reflect", paths.shipped("reflect"))
     ]
@@ -53,7 +65,60 @@ def find_script(name: str) -> Path:
 
 def lock_of(script: Path) -> FileLock:
     """Held by the one process that runs this script."""
-    return FileLock(paths.home() / "locks" / f"reflect-{hashlib.sha256(str(script).encode()).hexdigest()[:16]}.lock")
+    return FileLock(paths.home() / "locks" / f"reflect-{_hash(os.fsencode(script))[:16]}.lock")
+
+
+class Approval:
+    """Which text of a script a person wants to be run, by its hash in $GA_HOME/watchers: that of the first start, and what
+    was confirmed since. Who may write there may do anything."""
+
+    def __init__(self, script: Path) -> None:
+        self.script = script
+        self._file = paths.home() / "watchers" / f"{_hash(os.fsencode(script))[:16]}.sha256"
+
+    def confirm(self, word: str | None, ask: Callable[[str], bool]) -> bytes:
+        """The script's text, if it is approved: before, by the beginning of its hash, or by a yes. Raises UsageError."""
+        source, known = self.script.read_bytes(), self._known()
+        version, shipped = _hash(source), _hash(source.replace(b"\r\n", b"\n")) in SHIPPED.values()
+        first = known is None and self.script.parent != paths.shipped("reflect").resolve()
+        if not (known == version or shipped or first or (word and len(word) >= 12 and version.startswith(word))):
+            told = text("watchers", "changed", path=self.script)
+            if not ask(told):
+                raise UsageError(f"{told} {how_to_approve(self.script, version)}")
+        if known != version:
+            self.give(version)
+        return source
+
+    def give(self, version: str) -> None:
+        """Raises ToolError."""
+        self._file.parent.mkdir(mode=0o700, exist_ok=True)
+        atomic.write_own(self._file, f"{version}  {self.script}\n")
+
+    def _known(self) -> str | None:
+        """None: nothing of it was ever approved; "" when that cannot be made out."""
+        try:
+            return atomic.read_own(self._file).decode("ascii", "replace").partition(" ")[0]
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return ""
+
+
+def how_to_approve(script: Path, version: str) -> str:
+    return text("watchers", "approve", script=shlex.quote(str(script)), version=version[:12])
+
+
+def _asked(told: str) -> bool:
+    """Whether the person at the terminal says yes; nobody there is a no."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    sys.stderr.write(f"{one_line(told, 500)} {text('watchers', 'run_it')} ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def run_reflect(args: Namespace, given: Mapping[str, str], make_agent: Callable[[], GenericAgent]) -> int:
@@ -66,21 +131,23 @@ def run_reflect(args: Namespace, given: Mapping[str, str], make_agent: Callable[
             f"{script.name} is being watched already (process {(lock.holder() or {}).get('pid', 'unknown')})"
         )
     try:
+        source = Approval(script).confirm(args.approve, _asked)
         agent = make_agent()
         if not agent.config.models:
             raise ConfigError("; ".join(agent.config.problems) or text("messages", "no_key"))
         stop = threading.Event()
         with working(agent, stop.set):
-            return Watcher(agent, script, given, stop.is_set, stop.wait).run()
+            return Watcher(agent, script, source, given, stop.is_set, stop.wait).run()
     finally:
         lock.release()
 
 
 class Watcher:
-    """One script and the agent that does what it asks for. `wait(seconds)` sleeps, and is True when all is to end."""
+    """One script and the agent that does what it asks for. `source`: the text of it that a person has approved;
+    `wait(seconds)` sleeps, and is True when all is to end."""
 
     def __init__(
-        self, agent: GenericAgent, script: Path, given: Mapping[str, str], stopped: Callable[[], bool],
+        self, agent: GenericAgent, script: Path, source: bytes, given: Mapping[str, str], stopped: Callable[[], bool],
         wait: Callable[[float], bool], clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.agent, self.path, self.name = agent, script, script.stem
@@ -92,14 +159,15 @@ class Watcher:
         self._prompt: str | None = None  # a wake whose task could not begin
         self._spent_on = ""  # the day whose money is used up
         self._turns, self._time = agent.options.max_turns, agent.options.max_time
-        self._approved, self._seen = self._source(), clock()  # who starts it has approved it as it is now
-        self._refused = ""  # the version that a task may have written
-        self._host = self._new_host()
+        self._source, self._seen = source, clock()
+        self._refused = self._broken = ""  # the version that a task may have written; that does not load
+        self._host = self._new_host(source)
 
     def run(self) -> int:
-        """The exit code."""
-        self._tell("begins", path=self.path)
+        """The exit code. Raises UsageError when the script cannot be used at all."""
         try:
+            self._host.load(self._stopped)
+            self._tell("begins", path=self.path)
             while True:
                 seconds, code = self._step()
                 if self._stopped():
@@ -113,6 +181,10 @@ class Watcher:
                     self._look()
                     if self._failures and self._configured_anew():
                         break
+        except ScriptError as error:  # of load() alone: what comes later is waited out
+            if self._stopped():
+                return 130
+            raise UsageError(self.agent.redact(f"{self.path.name}: {error}")) from None
         finally:
             self._host.close()
 
@@ -191,11 +263,19 @@ class Watcher:
         return not end["began"]
 
     def _done(self, end: dict[str, Any]) -> None:
-        if not self._host.settings.has_done and end["question"]:
-            self._notice("asks", question=end["question"]["question"], session=end["session"])
+        record, session = outcome(end), end["session"]
+        if not self._host.settings.delivers and end["status"] != "failed":  # of that there is a notice
+            words, asked = text_of(record), end["question"]
+            if asked:
+                words = text("watchers", "asks", question=words, session=session)
+            elif end["status"] != "done":
+                words = text("watchers", "job_not_done", status=end["status"], result=words, session=session)
+            words = self.agent.redact(words)
+            sys.stderr.write(f"{self.name}: {one_line(words, SHOWN)}\n")
+            self._put_result(words)
         until = time.monotonic() + LAST_WORDS
         try:
-            self._host.done(outcome(end), lambda: self._stopped() and time.monotonic() > until)
+            self._host.done(record, lambda: self._stopped() and time.monotonic() > until)
         except ScriptError as error:
             self._fault(error)
 
@@ -211,38 +291,45 @@ class Watcher:
 
     # the script
 
-    def _source(self) -> bytes | None:
-        try:
-            return self.path.read_bytes()
-        except OSError:
-            return None
-
-    def _new_host(self) -> Host:
-        if self._approved is None:
-            raise UsageError(f"cannot read {self.path}")
-        return Host(self.path, self._approved.decode("utf-8-sig", "replace"), self._given, self._printed)
+    def _new_host(self, source: bytes) -> Host:
+        return Host(self.path, source.decode("utf-8-sig", "replace"), self._given, self._printed)
 
     def _look(self, ours: bool = False) -> None:
         """Take an edited script over; but not one that a task may have edited: that waits for a person."""
-        source, since = self._source(), self._seen
-        self._seen = self._clock()
-        if source == self._approved:
-            self._refused = ""
+        since, self._seen = min(self._seen, self._clock()), self._clock()
+        try:
+            source = self.path.read_bytes() if self.path.is_file() else None
+        except OSError:
+            source = None
+        if source == self._source:
+            self._refused = self._broken = ""
             return
-        version = hashlib.sha256(source or b"").hexdigest()
-        if version == self._refused:
+        version = _hash(source or b"")
+        if version in (self._refused, self._broken):
             return
         if source is None:
             self._refused = version
             self._notice("gone", path=self.path)
         elif ours or self._refused or self._agents_at_work(since):
             self._refused = version
-            self._notice("edited_by_agent", path=self.path)
+            self._notice("edited_by_agent", path=self.path, approve=how_to_approve(self.path, version))
         else:
-            self._host.close()
-            self._approved, self._told, self._faults = source, set(), 0
-            self._host = self._new_host()
-            self._tell("reloaded", path=self.path)
+            self._reload(source, version)
+
+    def _reload(self, source: bytes, version: str) -> None:
+        """Go on with this text of the script; where it cannot be used, with the old one, begun anew."""
+        self._host.close()  # first: both may want the same lock or port
+        host = self._new_host(source)
+        try:
+            host.load(self._stopped)
+        except ScriptError as error:
+            if not self._stopped():
+                self._broken = version
+                self._notice("not_reloaded", path=self.path, why=one_line(str(error), 500))
+            return
+        self._host, self._source, self._told, self._faults, self._broken = host, source, set(), 0, ""
+        Approval(self.path).give(version)
+        self._tell("reloaded", path=self.path)
 
     def _agents_at_work(self, since: float) -> bool:
         """Whether a task of this home was running at some time since then."""
@@ -274,8 +361,17 @@ class Watcher:
 
     def _notice(self, key: str, **values: object) -> None:
         """What a person should learn, also one that is not looking: it is shown when the next chat starts."""
-        line = self._tell(key, **values)
-        self._outbox.put(f"{_plain(self.name)}-{self._clock():.3f}-{key}", "terminal", self.name, line)
+        self._put(self._tell(key, **values))
+
+    def _put(self, words: str, kind: str = "notice") -> None:
+        self._outbox.put(f"{_plain(self.name)}-{kind}-{new_id(self._clock())}", "terminal", self.name, words)
+
+    def _put_result(self, words: str) -> None:
+        waiting = [m for m in self._outbox.pending("terminal") if m["id"].startswith(f"{_plain(self.name)}-result-")]
+        if len(waiting) == KEPT:
+            words = text("watchers", "more_results", folder=paths.temp() / "reflect_logs")
+        if len(waiting) <= KEPT:
+            self._put(words, "result")
 
     def _tell(self, key: str, **values: object) -> str:
         line = self._note(key, **values)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any
 
+from ..errors import GAError, UsageError
 from ..paths import program
 
 LEAST_INTERVAL = 1.0  # seconds
@@ -36,7 +38,7 @@ _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from genericagent.cli
 class Settings:
     """What the script's module says now. INTERVAL, CHECK_TIMEOUT and MAX_TIME in seconds; KEEP_SESSION: a wake goes on
     with the conversation of the one before; MAX_TURNS, MAX_TIME: of the next wake; TAINTED: where text of somebody else
-    in its prompt comes from, "" for nowhere."""
+    in its prompt comes from, "" for nowhere; DELIVERS: it shows what came of a task itself."""
 
     interval: float = 60.0
     once: bool = False
@@ -45,6 +47,7 @@ class Settings:
     max_turns: int | None = None
     max_time: float | None = None
     tainted: str = ""
+    delivers: bool = False
     has_done: bool = False
 
 
@@ -90,10 +93,14 @@ class Host:
         if self.settings.has_done:
             self._call({"call": "done", "result": record}, stopped)
 
+    def load(self, stopped: Callable[[], bool]) -> None:
+        """Start the child with the script in it. Raises ScriptError, and then there is none."""
+        self._begin()
+        self._ask(self._load, stopped)
+
     def _call(self, call: dict[str, Any], stopped: Callable[[], bool]) -> Any:
         if self._child is None:
-            self._begin()
-            self._ask(self._load, stopped)
+            self.load(stopped)
         return self._ask(call, stopped)
 
     def _begin(self) -> None:
@@ -143,7 +150,8 @@ class Host:
         if answer["error"]:
             if call["call"] == "load":
                 self.close()
-            raise ScriptError(f"{name}: {answer['error']}", answer["where"])
+            said = f"{name}: " if call["call"] != "load" else ""
+            raise ScriptError(f"{said}{answer['error']}", answer["where"])
         return answer["value"]
 
     def _answer(self, limit: float, stopped: Callable[[], bool]) -> dict[str, Any] | None:
@@ -194,32 +202,40 @@ def serve() -> None:
     threading.Thread(target=read, daemon=True).start()
     looked: dict[str, None] = {}
     sys.addaudithook(lambda event, args: _look(event, args, looked))
-    module: ModuleType | None = None
+    module, path = None, ""
     while True:
         call = json.loads(calls.get())
         looked.clear()
         answer: dict[str, Any] = {"value": None, "error": "", "where": ""}
         try:
             if call["call"] == "load":
+                path = call["path"]
                 module = _loaded(call)
             elif call["call"] == "check":
                 answer["value"] = _plain(module.check())  # type: ignore[union-attr]  # loaded before
             else:
-                result = Result(_text_of(call["result"]))
+                result = Result(text_of(call["result"]))
                 result.record = call["result"]
                 module.on_done(result)  # type: ignore[union-attr]
             answer["settings"] = _settings(module)
         except (Exception, SystemExit) as error:
-            frames = [
-                f for f in traceback.extract_tb(error.__traceback__) if module is None or f.filename == module.__file__
-            ]
-            line = frames[-1].lineno if frames else "?"
-            answer["error"] = f"{type(error).__name__}: {error} (line {line})"
-            answer["where"] = f"{type(error).__name__} {line}"
+            answer["error"], answer["where"] = _told(error, path)
         answer.setdefault("settings", {})
         answer["looked"] = list(looked)
         out.write(json.dumps(answer) + "\n")
         out.flush()
+
+
+def _told(error: BaseException, path: str) -> tuple[str, str]:
+    """(the fault in one line, what tells it from others): by the line of the script, not of what that has called."""
+    if isinstance(error, GAError):  # its words are for the user
+        return str(error), str(error)
+    lines: list[Any] = [n for f, n in traceback.walk_tb(error.__traceback__) if f.f_code.co_filename == path]
+    words: object = error
+    if isinstance(error, SyntaxError) and error.filename == path:
+        lines, words = [error.lineno], error.msg
+    line = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {words}{line}", f"{type(error).__name__}{line}"
 
 
 def _loaded(call: dict[str, Any]) -> ModuleType:
@@ -228,24 +244,34 @@ def _loaded(call: dict[str, Any]) -> ModuleType:
     sys.modules["watcher"] = module
     exec(compile(call["source"], call["path"], "exec"), module.__dict__)
     if not callable(getattr(module, "check", None)):
-        raise TypeError("it has no check()")
+        raise UsageError("it has no check()")
     if hasattr(module, "init"):
         module.init(call["args"])
     elif call["args"]:
-        raise TypeError(f"it has no init(args) and takes no --{next(iter(call['args']))}")
+        raise UsageError(f"it has no init(args) and takes no --{next(iter(call['args']))}")
     return module
 
 
 def _settings(module: Any) -> dict[str, Any]:
-    """Raises ValueError or TypeError for a value that is none."""
+    """Raises UsageError for a value that is none. A script that does not say what its prompts hold is taken to read what
+    somebody else has written."""
     get = vars(module).get
-    turns, seconds = get("MAX_TURNS"), get("MAX_TIME")
+
+    def number(name: str, default: float | None) -> Any:
+        value = get(name, default)
+        if isinstance(value, int | float) and math.isfinite(value) and value >= 0 or value is default:
+            return value
+        raise UsageError(f"{name} must be a number, not {value!r}")
+
+    tainted, turns = get("TAINTED", True), number("MAX_TURNS", None)
+    if not isinstance(tainted, bool | str):
+        raise UsageError(f"TAINTED must be True, False or a text, not {tainted!r}")
     return {
-        "interval": max(LEAST_INTERVAL, float(get("INTERVAL", 60))), "once": bool(get("ONCE", False)),
-        "keep_session": bool(get("KEEP_SESSION", False)), "check_timeout": float(get("CHECK_TIMEOUT", 60)),
-        "max_turns": None if turns is None else int(turns), "max_time": None if seconds is None else float(seconds),
-        "tainted": str(get("TAINTED") or ""),
+        "interval": max(LEAST_INTERVAL, number("INTERVAL", 60)), "check_timeout": number("CHECK_TIMEOUT", 60),
+        "max_turns": turns and int(turns), "max_time": number("MAX_TIME", None),
+        "tainted": f"what {module.__file__} has found" if tainted is True else tainted or "",
         "has_done": callable(get("on_done")),
+        **{name.lower(): bool(get(name, False)) for name in ("ONCE", "KEEP_SESSION", "DELIVERS")},
     }  # fmt: skip
 
 
@@ -255,7 +281,8 @@ def _plain(value: Any) -> Any:
     return None if value is None else {"not": type(value).__name__}
 
 
-def _text_of(record: Mapping[str, Any]) -> str:
+def text_of(record: Mapping[str, Any]) -> str:
+    """The answer of a task, or its question, or its error."""
     question = record.get("question")
     return str(record.get("answer") or (question and question["question"]) or record.get("error") or "")
 

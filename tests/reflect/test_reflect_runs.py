@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from genericagent.schedule import Runs
 from genericagent.scripted import Reply, Tool, call, say
 from genericagent.store.journal import Journal
 from genericagent.store.outbox import Outbox
@@ -278,22 +281,117 @@ def test_jobs_are_added_listed_run_and_disabled_from_the_command_line(serve: Any
     done = run_ga(
         "schedule", "add", "news", "read the news", "--at", "00:00", "--repeat", "weekday", "--origin", "terminal"
     )
-    assert done.returncode == 0 and "no scheduler" in done.stderr
+    assert done.returncode == 0 and "start ga --reflect scheduler" in done.stderr
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("news: weekday 00:00, first 20") and line.endswith("news.json")
     assert run_ga("schedule", "add", "news", "x", "--at", "08:00").returncode == 1
     for wrong in (["a/b", "x", "--at", "08:00"], ["x", "x", "--at", "8"], ["x", " ", "--at", "08:00"], ["x", "x"]):
-        assert run_ga("schedule", "add", *wrong).returncode == 2
+        done = run_ga("schedule", "add", *wrong)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     done = run_ga("schedule", "run", "news")
     assert done.returncode == 0, done.stderr
     assert len(server.requests) == 1 and "read the news" in json.dumps(server.requests[0].body)
     assert pending(ga_home) == {"news": "the answer"}
     assert run_ga("schedule", "run", "other").returncode == 2
     assert run_ga("schedule", "disable", "news").returncode == 0
-    (line,) = run_ga("schedule", "list").stdout.splitlines()
-    assert "disabled" in line and "ended done" in line and "weekday 00:00" in line
+    head, line = run_ga("schedule", "list").stdout.splitlines()
+    assert head.split() == ["NAME", "WHEN", "NEXT", "LAST", "PROMPT"]
+    name, repeat, at, off, _, _, status, *prompt = line.split()
+    assert [name, repeat, at, off, status] == ["news", "weekday", "00:00", "disabled", "done"]
+    assert prompt == ["read", "the", "news"]
     assert run_ga("schedule", "disable", "other").returncode == 1 and run_ga("schedule", "--help").returncode == 0
     Outbox(ga_home / "outbox").put("lost", "telegram:7", "news", "x")
     Outbox(ga_home / "outbox").fail("lost", "chat not found")
     assert "telegram:7 (chat not found)" in run_ga("schedule", "list").stderr  # C160
+
+
+def test_a_job_that_is_removed_is_kept_and_one_of_its_name_begins_anew(run_ga: Any, ga_home: Path) -> None:
+    folder = ga_home / "sche_tasks"
+    assert run_ga("schedule", "add", "news", "first", "--at", "00:00", "--repeat", "once").returncode == 0
+    Runs(folder).append(
+        {"event": "missed", "job": "news", "slot": "2026-03-02T00:00:00", "epoch": 1e9, "count": 1, "at": 1.0}
+    )
+    assert "never again" in run_ga("schedule", "list").stdout
+    done = run_ga("schedule", "remove", "news")
+    assert done.returncode == 0 and "trash" in done.stdout and "no jobs" in run_ga("schedule", "list").stderr
+    (kept,) = (folder / "trash").iterdir()
+    assert json.loads(kept.read_text())["prompt"] == "first"
+    for wrong, code in (("news", 1), ("../config", 2), ("", 2)):
+        assert run_ga("schedule", "remove", wrong).returncode == code
+    assert run_ga("schedule", "add", "news", "second", "--at", "00:00", "--repeat", "once").returncode == 0
+    assert "never again" not in run_ga("schedule", "list").stdout
+    os.mkfifo(folder / "pipe.json")
+    assert run_ga("schedule", "disable", "pipe").returncode == 1
+    assert run_ga("schedule", "remove", "pipe").returncode == 0 and len(list((folder / "trash").iterdir())) == 2
+
+
+@pytest.mark.parametrize("word", ["", "list", "add", "run", "remove", "disable", "enable"])
+def test_the_help_of_schedule_shows_no_insides(run_ga: Any, word: str) -> None:
+    done = run_ga("schedule", *word.split(), "--help")
+    assert done.returncode == 0 and done.stderr == ""
+    assert not re.search(r"``|__|None|<|_DELAY|REPEAT", done.stdout) and "usage: ga schedule" in done.stdout
+    wrong = run_ga("schedule", word or "frob", "--frob")
+    assert wrong.returncode == 2 and len(wrong.stderr.splitlines()) == 1
+
+
+def test_a_copy_of_the_scheduler_beside_it_runs_no_job_a_second_time(
+    serve: Any, start: Start, run_ga: Any, ga_home: Path, tmp_path: Path
+) -> None:  # C137
+    copy = tmp_path / "mine.py"
+    shipped = (ROOT / "reflect" / "scheduler.py").read_text()
+    copy.write_text(
+        shipped.replace("    runs.claim()", "    pass").replace("    schedule.Runs(folder()).claim()", "    pass")
+    )
+    serve(SLEEPS)
+    program, pid = start("--reflect", "scheduler"), ga_home / "temp" / "pid"
+    job(ga_home, "one")
+    until(lambda: pid.exists() and pid.read_text().strip())
+    done = run_ga("--reflect", str(ROOT / "tests" / "none.py"))
+    other = start("--reflect", str(copy))
+    until(lambda: "mine" in pending(ga_home))
+    assert "run by another scheduler already" in pending(ga_home)["mine"] and done.returncode == 2
+    copy.write_text(shipped + "# mine\n")
+    end(other)
+    done = run_ga("--reflect", str(copy), "--approve", hashlib.sha256(copy.read_bytes()).hexdigest()[:12])
+    assert done.returncode == 2 and "run by another scheduler already" in done.stderr
+    assert run_ga("schedule", "run", "one").stdout == "the running scheduler does one next\n"
+    end(program)
+    assert [e for e, _ in events(ga_home)].count("begun") == 1 and ("unknown", "one") not in events(ga_home)
+
+
+def test_a_job_file_whose_name_cannot_be_written_stops_no_other(serve: Any, run_ga: Any, ga_home: Path) -> None:
+    job(ga_home, "good")
+    odd = ga_home / "sche_tasks" / os.fsdecode(b"\xff\x1b[31m.json")
+    odd.write_text("{}")
+    os.mkfifo(ga_home / "sche_tasks" / "pipe.json")
+    script = loaded("scheduler")
+    assert "do good" in script.check() and len(Outbox(ga_home / "outbox").pending()) == 2
+    serve([])
+    done = run_ga("schedule", "list")
+    assert done.returncode == 0 and done.stderr.count("PROBLEM") == 2 and "\x1b" not in done.stderr
+
+
+def test_a_job_that_is_not_wanted_is_not_silently_left(serve: Any, run_ga: Any, ga_home: Path) -> None:
+    job(ga_home, "one")
+    server = serve([])
+    done = run_ga("--reflect", "scheduler", "--job", "one")
+    assert done.returncode == 2 and "ga schedule run one" in done.stderr and server.requests == []
+
+
+def test_a_changed_script_is_refused_at_the_start_and_run_with_the_word_that_is_named(
+    serve: Any, run_ga: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "w.py"
+    script.write_text("def check():\n    return '/exit'\n")
+    serve([])
+    assert run_ga("--reflect", str(script)).returncode == 0
+    script.write_text("def check():\n    return '/exit'  # changed\n")
+    done = run_ga("--reflect", str(script))
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    word = done.stderr.split()[-1]
+    assert run_ga("--reflect", str(script), "--approve", word).returncode == 0
+    assert run_ga("--reflect", str(script)).returncode == 0
+    assert run_ga("-p", "x", "--approve", word).returncode == 2
 
 
 def test_what_came_for_the_terminal_is_shown_once_at_the_next_chat(ga_home: Path) -> None:  # C160
@@ -390,6 +488,8 @@ def test_a_goal_alternates_from_its_open_items_and_closes(serve: Any, run_ga: An
     assert "verse 2" in firsts[3] and "verse 1" not in firsts[3]
     state = goal(ga_home)
     assert state["status"] == "done" and state["turns_used"] == 5 and state["open"] == ["verse 4", "title 4"]
+    assert "All done" in pending(ga_home)["goal_mode"] and "verse 4" in pending(ga_home)["goal_mode"]
+    assert "round 4 done: All done" in done.stderr and len(pending(ga_home)) == 1
     assert run_ga("--reflect", "goal_mode").returncode == 0 and len(server.requests) == 5
 
 
@@ -413,9 +513,38 @@ def test_a_goal_closes_also_after_a_crash_in_its_last_round(
     assert goal(ga_home)["status"] == "done" and goal(ga_home)["summary"] == "closed well"
 
 
-def test_a_goal_that_cannot_be_is_told(serve: Any, start: Start, ga_home: Path) -> None:
-    server = serve([])
-    program = start("--reflect", "goal_mode")
-    until(lambda: "goal-mode" in pending(ga_home) or pending(ga_home))
-    end(program)
-    assert "begin one with --objective" in pending(ga_home)["goal_mode"] and server.requests == []
+@pytest.mark.parametrize(
+    ("args", "state", "said"),
+    [
+        ([], None, "begin one with --objective"),
+        (["--objective", "x", "--wrong", "1"], None, "not --wrong 1"),
+        (["--objective", "x", "--max_turns", "many"], None, "not --max_turns many"),
+        ([], "{", "holds no goal"),
+        ([], "[1]", "holds no goal"),
+        ([], '{"objective": "x", "turns_used": "3"}', "turns_used is not what it should be"),
+        ([], '{"objective": " "}', "objective is not what it should be"),
+    ],
+)
+def test_a_goal_that_cannot_be_ends_the_start_with_one_line(
+    serve: Any, run_ga: Any, ga_home: Path, args: list[str], state: str | None, said: str
+) -> None:
+    server, file = serve([]), ga_home / "goals" / "goal.json"
+    if state:
+        file.parent.mkdir()
+        file.write_text(state)
+    done = run_ga("--reflect", "goal_mode", *args)
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert "line " not in done.stderr.replace("line 1 column", "") and server.requests == []
+    assert state is None or file.read_text() == state
+
+
+def test_a_clock_that_jumps_gives_a_goal_no_more_time_than_it_had(ga_home: Path) -> None:
+    script, now = loaded("goal_mode"), 1e9
+    script.clock = lambda: now
+    script.init({"objective": "x", "budget_seconds": "1000"})
+    for step in (400, -86_400, 500):
+        now += step
+        assert script.check()
+    assert goal(ga_home)["seconds_used"] == 900 and goal(ga_home)["status"] == "running"
+    now += 200
+    assert script.check() and goal(ga_home)["status"] == "closing"

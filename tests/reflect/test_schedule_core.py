@@ -7,15 +7,15 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from genericagent.errors import ConfigError
-from genericagent.schedule import Job, Mark, Record, Runs, load_jobs, marks_of, parse, tick
+from genericagent.errors import ConfigError, ToolError
+from genericagent.schedule import Job, Mark, Record, Runs, add_job, load_jobs, marks_of, next_run, parse, tick
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -276,5 +276,117 @@ def test_one_odd_file_or_record_stops_no_other_job(tmp_path: Path) -> None:
         {**slot, "slot": "2026-01-01T08:00:00+02:00"},
         {**slot, "epoch": float("nan")},
         {**slot, "epoch": float("inf")},
+        {**slot, "epoch": -1e300},
+        {**slot, "epoch": 10**400},
+        {**slot, "event": "sum", "first": 5},
     ]
     assert marks_of([*odd]).get("good", Mark()).slot is None
+
+
+def wanted(runs: Runs, job: str, run: str, at: float) -> None:
+    slot = {"slot": "2026-03-02T08:00:00", "epoch": 1.0}
+    runs.append({"event": "wanted", "job": job, "at": at})
+    runs.append({"event": "begun", "job": job, **slot, "wanted": True, "run": run, "at": at})
+
+
+def test_records_that_are_begun_anew_twice_within_a_second_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("genericagent.schedule.LARGEST", 2000)
+    runs, written = Runs(tmp_path), list[Record]()
+    for n in range(200):
+        written.append(
+            {"event": "begun", "job": "a", "slot": "2026-03-02T08:00:00", "epoch": 1.0, "run": str(n), "at": 7.0}
+        )
+        runs.append(written[-1])
+    old = [json.loads(line) for path in tmp_path.glob("runs-*.jsonl") for line in path.read_text().splitlines()]
+    kept = {record["run"] for record in [*old, *runs.read()] if record["event"] == "begun"}
+    assert kept == {record["run"] for record in written}
+    sizes = [path.stat().st_size for path in tmp_path.glob("runs-*.jsonl")]
+    assert len(sizes) >= 5 and min(sizes) > 2000
+
+
+def test_records_of_many_jobs_are_not_copied_at_each_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genericagent.schedule.LARGEST", 2000)
+    runs = Runs(tmp_path)
+    seen = [
+        {"event": "seen", "job": f"job{n}", "slot": "2026-03-02T08:00:00", "epoch": 1.0, "at": 1.0} for n in range(100)
+    ]
+    runs.append(*seen)
+    for n in range(100):
+        wanted(runs, "job1", str(n), 2.0)
+    copies = [path.stat().st_size for path in tmp_path.glob("runs-*.jsonl")]
+    assert len(copies) <= 2 and marks_of(runs.read()).keys() == {f"job{n}" for n in range(100)}
+
+
+def test_what_is_known_of_a_job_stands_in_the_new_record_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(tmp_path)
+    wanted(runs, "open", "r1", 1.0)
+    wanted(runs, "both", "r2", 2.0)
+    runs.append({"event": "wanted", "job": "both", "at": 3.0}, {"event": "off", "job": "off", "at": 3.0})
+    slot = {"slot": "2026-01-31T08:00:00", "epoch": 5.0}
+    runs.append({"event": "begun", "job": "monthly", **slot, "run": "r3", "at": 4.0})
+    runs.append({"event": "ended", "job": "monthly", "run": "r3", "status": "done", "at": 5.0})
+    before = marks_of(runs.read())
+    monkeypatch.setattr("genericagent.schedule.LARGEST", 2000)
+    while not list(tmp_path.glob("runs-*.jsonl")):
+        runs.append({"event": "seen", "job": "x", **slot, "at": 6.0})
+    after = marks_of(runs.read())
+    assert {id: after[id] for id in before} == before
+    assert before["open"].open == "r1" and before["both"].wanted and before["off"].off
+    assert before["monthly"].last["status"] == "done" and before["monthly"].first
+
+
+def test_records_stay_where_they_are_when_they_cannot_be_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise ToolError("No space left on device")
+
+    monkeypatch.setattr("genericagent.schedule.LARGEST", 100)
+    monkeypatch.setattr("genericagent.store.atomic.write_bytes", full)
+    runs = Runs(tmp_path)
+    for n in range(10):
+        wanted(runs, "a", str(n), 1.0)
+    assert len(runs.read()) == 20
+
+
+@pytest.mark.parametrize(
+    ("start", "zone"), [("2026-01-30T07:10:00", UTC), ("2026-03-27T12:00:00", BERLIN), ("2026-10-24T12:00:00", BERLIN)]
+)
+def test_the_next_run_that_is_told_is_when_it_runs(start: str, zone: Any) -> None:
+    world = World(start, zone)
+    for repeat in ("daily", "weekday", "weekly", "monthly", "once", "every_90m", "every_5h", "every_3d"):
+        world.add(repeat, "08:30", repeat)
+        slot = {"slot": f"{world.local(world.now):%Y-%m-%dT%H:%M:%S}", "epoch": world.now, "at": world.now}
+        world.records.append({"event": "seen", "job": repeat, **slot})
+    promised, kept = dict[str, Any](), 0
+    for _ in range(12 * 24 * 5):
+        marks = marks_of(world.records)
+        promised = {job.id: next_run(job, marks[job.id], world.now, world.local) for job in world.jobs}
+        world.now += 300
+        while id := world.tick():
+            slot = next(r["slot"] for r in reversed(world.records) if r["event"] == "begun")
+            assert promised[id] and slot == promised[id].isoformat(), id
+            kept += 1
+    assert kept > 100
+    assert next_run(world.jobs[4], marks_of(world.records)["once"], world.now, world.local) is None
+
+
+def test_what_runs_every_few_hours_keeps_to_its_time_of_day(tmp_path: Path) -> None:
+    now = datetime(2026, 3, 2, 9, 28, 13).timestamp()
+    fields = {"schedule": "09:00", "repeat": "every_2h", "prompt": "x"}
+    job, _ = add_job(tmp_path, "often", fields, now)
+    assert next_run(job, marks_of(Runs(tmp_path).read())["often"], now) == datetime(2026, 3, 2, 11)
+    off = Mark(slot=datetime(2026, 3, 1, 9), epoch=now - 86_400, off=True)
+    (seen,) = tick([job], {"often": off}, now, lambda: "r")
+    assert seen["event"] == "seen" and next_run(job, marks_of([seen])["often"], now) == datetime(2026, 3, 2, 11)
+
+
+def test_a_disabled_job_has_no_next_run_but_one_that_is_wanted() -> None:
+    job = parse("job", {"schedule": "08:00", "prompt": "x", "enabled": False})
+    assert next_run(job, Mark(), 1e9) is None and next_run(job, Mark(wanted=True), 1e9)
+    far = parse("job", {"schedule": "08:00", "prompt": "x", "repeat": "every_9999d"})
+    first = datetime(2026, 3, 2, 8)
+    mark = Mark(slot=first, epoch=first.timestamp(), first=first.date())
+    assert next_run(far, mark, first.timestamp() + 60) == first + timedelta(days=9999)

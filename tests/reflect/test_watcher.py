@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,8 @@ import pytest
 
 from agentmain import GenericAgent
 from genericagent import paths
-from genericagent.cli.reflect_mode import Watcher, find_script
+from genericagent.cli.reflect_mode import SHIPPED, Approval, Watcher, _asked, find_script
+from genericagent.errors import UsageError
 from genericagent.llm.blocks import Usage
 from genericagent.scripted import Reply, ScriptedServer, Tool, call, fail, say
 from genericagent.store.ledger import Ledger
@@ -29,7 +34,7 @@ class Run:
         self.now, self.end = NOON, NOON
         agent.watchers_ledger = Ledger(paths.home() / "spend" / "watchers", lambda: self.now)
         self.at: dict[float, Callable[[], object]] = {}  # what happens when
-        self.watcher = Watcher(agent, script, given, lambda: False, self._wait, lambda: self.now)
+        self.watcher = Watcher(agent, script, script.read_bytes(), given, lambda: False, self._wait, lambda: self.now)
 
     def _wait(self, seconds: float) -> bool:
         self.now += seconds
@@ -48,7 +53,14 @@ class Run:
 
     @property
     def notices(self) -> list[str]:
-        return [m["text"] for m in Outbox(paths.home() / "outbox").pending("terminal")]
+        return self._put("notice")
+
+    @property
+    def results(self) -> list[str]:
+        return self._put("result")
+
+    def _put(self, kind: str) -> list[str]:
+        return [m["text"] for m in Outbox(paths.home() / "outbox").pending("terminal") if f"-{kind}-" in m["id"]]
 
 
 @pytest.fixture
@@ -73,7 +85,7 @@ def watch(model_server: Any, run_agent: Any, tmp_path: Path) -> Iterator[Callabl
         run.watcher._host.close()
 
 
-ALWAYS = "INTERVAL = 60\ndef check():\n    return 'go'\n"
+ALWAYS = "INTERVAL = 60\nTAINTED = False\ndef check():\n    return 'go'\n"
 
 
 def test_an_hour_in_which_nothing_happens_costs_no_model_call(watch: Any) -> None:  # C134
@@ -194,19 +206,45 @@ def test_a_check_that_never_returns_is_given_up_and_the_watcher_goes_on(watch: A
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("def check(:\n", "SyntaxError"),
-        ("x = 1\n", "no check()"),
         ("import os\ndef check():\n    os._exit(3)\n", "ended its process"),
         ("import sys\ndef check():\n    sys.exit(3)\n", "SystemExit"),
         ("def check():\n    return 3\n", "not int"),
         ("def check():\n    return '  '\n", "empty prompt"),  # C140
-        ("INTERVAL = 'soon'\ndef check():\n    return None\n", "ValueError"),
+        ("def check():\n    global INTERVAL\n    INTERVAL = 'soon'\n", "INTERVAL must be a number, not 'soon'"),
     ],
 )
 def test_what_is_no_watcher_is_told_and_no_model_is_asked(watch: Any, source: str, said: str) -> None:
     run = watch(source, [])
     run.after(600)
     assert run.server.requests == [] and len(run.notices) == 1 and said in run.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("x = 1\ndef check(:\n", "SyntaxError: invalid syntax (line 2)"),
+        ("x = 1\n", "it has no check()"),
+        ("INTERVAL = 'soon'\ndef check():\n    return None\n", "INTERVAL must be a number, not 'soon'"),
+        ("def check():\n    return None\nTAINTED = 3\n", "TAINTED must be True, False or a text, not 3"),
+        ("import json\n\njson.loads('{')\n", "JSONDecodeError: Expecting property name"),
+        (
+            "def check():\n    return None\ndef init(args):\n    raise KeyError('folder')\n",
+            "KeyError: 'folder' (line 4)",
+        ),
+        ("import os\nos._exit(3)\n", "the script ended its process"),
+    ],
+)
+def test_a_script_that_cannot_be_used_at_all_ends_the_start(watch: Any, source: str, said: str) -> None:
+    run = watch(source, [])
+    with pytest.raises(UsageError) as caught:
+        run.after(600)
+    assert str(caught.value).startswith(f"watch.py: {said}") and run.now == NOON and run.notices == []
+
+
+def test_a_fault_is_named_by_the_line_of_the_script_and_not_of_what_it_calls(watch: Any) -> None:
+    run = watch("import json\ndef check():\n    x = 1\n    return json.loads('{')\n", [])
+    run.after(60)
+    assert run.notices[0].count("check()") == 1 and "(line 4)." in run.notices[0]
 
 
 def test_a_rejected_key_is_one_notice_and_few_calls_and_the_wake_is_not_lost(watch: Any, capsys: Any) -> None:
@@ -256,8 +294,8 @@ def test_a_task_that_asks_ends_with_its_question_and_can_be_answered_later(watch
     source = "INTERVAL = 60\nn = 0\ndef check():\n    global n\n    n += 1\n    return 'paint' if n == 1 else None\n"
     run = watch(source, [call("ask_user", question="Which colour?"), say("painted blue")])
     run.after(300)
-    assert len(run.notices) == 1 and "Which colour?" in run.notices[0]
-    session = run.notices[0].rpartition("--resume ")[2].strip()
+    assert len(run.results) == 1 and "Which colour?" in run.results[0]
+    session = run.results[0].rpartition("--resume ")[2].strip()
     later = run_agent()
     later.resume(session)
     queue = later.put_task("blue")
@@ -272,6 +310,162 @@ def test_an_edited_script_is_used_from_then_on_and_that_is_told(watch: Any, caps
     run.after(700)
     assert "was edited and is used" in capsys.readouterr().err
     assert len(run.prompts) == 1 and "from the new one" in run.prompts[0]
+
+
+@pytest.mark.parametrize(
+    "edit", ["def check(:\n", "x = 1\n", "def init(args):\n    1 / 0\ndef check():\n    return 'new'\n"]
+)
+def test_an_edit_that_cannot_be_used_is_told_once_and_the_old_text_goes_on(watch: Any, edit: str) -> None:
+    run = watch("INTERVAL = 60\ndef check():\n    return 'old'\n", lambda body, n: say("ok"))
+    # it may be edited only while no task was at work: each task ends long before
+    run.watcher._agents_at_work = lambda since: False
+    run.at[90] = lambda: run.script.write_text(edit)
+    run.after(600)
+    assert len(run.notices) == 1 and "cannot be used" in run.notices[0]
+    assert len(run.prompts) >= 9 and all("old" in prompt for prompt in run.prompts)
+    run.at[690] = lambda: run.script.write_text("INTERVAL = 60\ndef check():\n    return 'mended'\n")
+    run.after(200)
+    assert "mended" in run.prompts[-1] and len(run.notices) == 1
+
+
+def confirm(script: Path, word: str | None = None, answer: bool = False) -> list[str]:
+    """Start it; what was asked."""
+    asked: list[str] = []
+    Approval(script).confirm(word, lambda told: not asked.append(told) and answer)
+    return asked
+
+
+def test_a_script_that_was_changed_between_two_starts_waits_for_a_person(tmp_path: Path) -> None:
+    script = tmp_path / "w.py"
+    script.write_text("good\n")
+    assert confirm(script) == confirm(script) == [], "who starts it for the first time has approved it"
+    script.write_text("changed\n")
+    with pytest.raises(UsageError, match="--approve [0-9a-f]{12}$") as caught:
+        confirm(script)
+    word = str(caught.value).split()[-1]
+    for wrong in (None, word[:-1], "0" * 12):
+        with pytest.raises(UsageError):
+            confirm(script, wrong)
+    script.write_text("changed again\n")
+    with pytest.raises(UsageError):
+        confirm(script, word)
+    script.write_text("changed\n")
+    assert confirm(script, word) == confirm(script) == []
+    script.write_text("a third time\n")
+    assert len(confirm(script, answer=True)) == 1 and confirm(script) == []
+    script.write_text("changed\n")
+    with pytest.raises(UsageError):
+        confirm(script)
+
+
+@pytest.mark.parametrize(
+    ("typed", "yes"), [("y\n", True), ("Yes\n", True), ("\n", False), ("", False), ("no\n", False)]
+)
+def test_at_a_terminal_a_yes_approves_what_was_changed(monkeypatch: pytest.MonkeyPatch, typed: str, yes: bool) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    monkeypatch.setattr("sys.stderr", shown)
+    assert _asked("w.py was \x1b[31mchanged") is yes
+    assert shown.getvalue() == "w.py was changed Run it as it is now? [y/N] "
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert not _asked("x"), "what is piped in is nobody's word"
+
+
+def test_where_it_cannot_be_made_out_what_was_approved_a_person_is_asked(tmp_path: Path) -> None:
+    script = tmp_path / "w.py"
+    script.write_text("good\n")
+    confirm(script)
+    (state,) = (paths.home() / "watchers").iterdir()
+    for spoil in (lambda: state.write_bytes(b""), lambda: state.write_bytes(b"\xff" * 99), lambda: os.mkfifo(state)):
+        state.unlink()
+        spoil()
+        with pytest.raises(UsageError):
+            confirm(script)
+    assert len(confirm(script, answer=True)) == 1 and confirm(script) == []
+
+
+def test_a_shipped_script_needs_nobodys_word_as_long_as_it_is_as_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, version in SHIPPED.items():
+        script = find_script(name)
+        text = script.read_bytes().replace(b"\r\n", b"\n")
+        assert hashlib.sha256(text).hexdigest() == version, f"write the new hash of {script} into SHIPPED"
+        assert confirm(script) == []
+    assert sorted(SHIPPED) == sorted(path.stem for path in paths.shipped("reflect").glob("*.py"))
+    old = find_script("scheduler")
+    Approval(old).give("f" * 64)
+    assert confirm(old) == [], "a new version of the program"
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    monkeypatch.setattr(paths, "shipped", lambda *parts: folder)
+    (folder / "scheduler.py").write_bytes(old.read_bytes() + b"# changed\n")
+    with pytest.raises(UsageError):
+        confirm(folder / "scheduler.py")
+
+
+def test_what_a_hot_reload_takes_over_is_approved_and_what_it_refuses_is_not(watch: Any) -> None:
+    run = watch("def check():\n    return None\n", [])
+    confirm(run.script)
+    run.at[60] = lambda: run.script.write_text("def check():\n    return\n")
+    run.after(120)
+    assert confirm(run.script) == []
+    run.watcher._agents_at_work = lambda since: True
+    run.at[180] = lambda: run.script.write_text("def check():\n    return 'evil'\n")
+    run.after(120)
+    word = run.notices[0].split()[-1]
+    with pytest.raises(UsageError, match=word):
+        confirm(run.script)
+    assert run.server.requests == [] and confirm(run.script, word) == []
+
+
+@pytest.mark.parametrize(
+    ("says", "tainted"),
+    [
+        ("", "watch.py has found"),
+        ("TAINTED = True", "watch.py has found"),
+        ("TAINTED = 'a mail'", "a mail"),
+        ("TAINTED = False", ""),
+        ("TAINTED = ''", ""),
+    ],
+)
+def test_a_prompt_is_tainted_unless_the_script_says_that_it_is_not(watch: Any, says: str, tainted: str) -> None:
+    run = watch(f"ONCE = KEEP_SESSION = True\n{says}\ndef check():\n    return 'go'\n", [say("ok")])
+    run.after(60)
+    assert run.agent.guard.tainted.endswith(tainted) and bool(run.agent.guard.tainted) == bool(tainted)
+
+
+@pytest.mark.parametrize("name", ["autonomous", "goal_mode", "scheduler"])
+def test_each_shipped_script_says_whether_its_prompts_are_tainted(name: str) -> None:
+    source = find_script(name).read_text()
+    assert re.search(r"^TAINTED = ", source, re.M) and re.search(r"^DELIVERS = True", source, re.M)
+
+
+def test_the_result_of_a_wake_is_on_the_screen_and_at_the_next_chat(watch: Any, capsys: Any) -> None:
+    source = "n = 0\ndef check():\n    global n\n    n += 1\n    return 'go' if n < 3 else None\ndef on_done(r): pass\n"
+    run = watch(source, [say("two mails,\nboth from the bank"), call("ask_user", question="Pay it?")])
+    run.after(300)
+    shown = capsys.readouterr().err
+    assert "watch: two mails, both from the bank\n" in shown and "watch: a task needs an answer: Pay it?" in shown
+    assert run.results[0] == "two mails,\nboth from the bank" and "Pay it?" in run.results[1] and not run.notices
+
+
+def test_a_script_that_delivers_itself_is_not_told_twice(watch: Any) -> None:
+    run = watch("DELIVERS = True\n" + ALWAYS, lambda body, n: say("ok"))
+    run.after(60)
+    assert run.server.requests and run.results == []
+
+
+def test_results_that_nobody_looks_at_do_not_fill_the_next_chat(watch: Any) -> None:
+    run = watch(ALWAYS, lambda body, n: say(f"answer {n}"))
+    run.after(40 * 60)
+    assert len(run.server.requests) >= 39
+    assert run.results[:20] == [f"answer {n}" for n in range(20)] and len(run.results) == 21
+    assert "reflect_logs" in run.results[20] and "answer 30" in log(run)
 
 
 @pytest.mark.parametrize("tool", ["file_write", "code_run"])
@@ -340,8 +534,8 @@ def test_arguments_reach_init_and_nowhere_else(watch: Any) -> None:
     run.after(30)
     assert "'key': 'value'" in run.prompts[0]
     run = watch("def check():\n    return None\n", [], given={"key": "value"})
-    run.after(30)
-    assert len(run.notices) == 1 and "no --key" in run.notices[0]
+    with pytest.raises(UsageError, match="takes no --key"):
+        run.after(30)
 
 
 def test_a_file_that_happens_to_be_here_is_not_taken_for_a_shipped_script(
