@@ -42,6 +42,7 @@ ARMED = 2.0  # seconds in which a second Ctrl-C quits
 LIVE_ROWS = 8  # rows of unfinished text above the input
 QUEUE_ROWS = 3  # waiting messages that are shown
 LONG = 10.0  # seconds after which the end of a task is worth a sound
+MOST_NEWS = 20  # messages that came meanwhile and are shown
 SHOWN_NEWS = 200  # characters of a message that came meanwhile
 REPLAYED = 10  # lines of a conversation that is resumed
 WARM_UP = 0.3  # seconds after the start: the prompt comes first
@@ -88,9 +89,15 @@ def is_terminal(stream: Any) -> bool:
 
 
 def news() -> Iterator[str]:
-    """What came for the terminal meanwhile, each once and in one line; and what other faces could not deliver."""
+    """What came for the terminal meanwhile, each once and in one line, of many the newest; and what other faces could not
+    deliver."""
     outbox = Outbox(paths.home() / "outbox")
-    for message in outbox.pending():
+    waiting = outbox.pending()
+    # first: better kept unseen than shown twice
+    ours = [message["id"] for message in waiting if message["origin"] == "terminal" and outbox.ack(message["id"])]
+    if len(ours) > MOST_NEWS:
+        yield prompts.text("watchers", "more_news", n=len(ours) - MOST_NEWS, folder=outbox.folder / "done")
+    for message in waiting:
         line = (
             f"{time.strftime('%m-%d %H:%M', time.localtime(message['created']))} {message['title']}: {message['text']}"
         )
@@ -100,7 +107,7 @@ def news() -> Iterator[str]:
                 yield one_line(
                     prompts.text("watchers", "not_delivered", origin=message["origin"], why=why, line=line), 300
                 )
-        elif outbox.ack(message["id"]):  # first: better kept unseen than shown twice
+        elif message["id"] in ours[-MOST_NEWS:]:
             full = prompts.text("watchers", "in_full", path=outbox.folder / "done" / f"{message['id']}.json")
             yield one_line(line, SHOWN_NEWS) if len(line) <= SHOWN_NEWS else f"{one_line(line, SHOWN_NEWS)} {full}"
 

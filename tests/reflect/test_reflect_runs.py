@@ -410,6 +410,17 @@ def test_what_came_for_the_terminal_is_shown_once_at_the_next_chat(ga_home: Path
     assert len(list(news())) == 1 and len(outbox.pending()) == 2
 
 
+def test_a_night_of_results_floods_the_first_screen(ga_home: Path) -> None:
+    from genericagent.cli.chat import news
+
+    outbox = Outbox(ga_home / "outbox", clock=iter(range(10**6)).__next__)
+    for n in range(50):
+        outbox.put(f"m{n}", "terminal", f"job {n}", "done")
+    lines = list(news())
+    assert len(lines) == 21 and "30 older messages" in lines[0] and "job 30" in lines[1] and "job 49" in lines[-1]
+    assert list(news()) == []
+
+
 # autonomous and goal mode
 
 
