@@ -634,13 +634,24 @@ class GenericAgentHandler(BaseHandler):
         if linked and any(file.is_file() and target.samefile(file) for file in paths.memory().rglob("*")):
             raise ToolError(say("memory_linked", file=target))
         if self.guard.zones.of(target) != "memory":
-            return write(within=self._within)
+            return write(within=self._within, check=partial(self._keep, target))
         from genericagent.memory import writer
 
         within = self._within or Confinement(self.guard.zones)
         session = getattr(self.parent, "session_id", "")
         about = writer.About(session, self.current_turn, self.guard.tainted, self.evidence, self.redact)
         return writer.write(target, about, partial(write, within=within), whole=whole)
+
+    def _keep(self, target: Path, new: bytes) -> None:
+        """Right before a file is changed: what it holds is kept, so that the user can go back."""
+        if not hasattr(self.parent, "record"):
+            return
+        from genericagent.tools import undo
+
+        def secret(old: bytes) -> bool:
+            return self.guard.zones.secret(target) or self.redact.pattern(old.decode("utf-8", "replace")) is not None
+
+        self.parent.record(undo.change(target, new, secret), sync=False)
 
     def _witness(self, tool: str, args: Mapping[str, Any], data: Any) -> None:
         """Remember a call as evidence if it succeeded and has nothing to do with memory."""

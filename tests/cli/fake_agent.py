@@ -52,6 +52,7 @@ class FakeAgent:
         self.busy = False
         self.stop = threading.Event()
         self.model = 0
+        self.sandbox_wish: str | None = None
         self._tasks: SimpleQueue[tuple[str, SimpleQueue[Item]] | None] = SimpleQueue()
 
     def put_task(self, query: str, source: str = "user", images: Any = None) -> SimpleQueue[Item]:
