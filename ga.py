@@ -26,7 +26,7 @@ from genericagent.safety.asking import NO
 from genericagent.safety.confine import Confinement
 from genericagent.safety.guard import TERMINAL, Containment, Guard, Ruling, real
 from genericagent.safety.redact import MARK as MASK
-from genericagent.safety.redact import Redactor
+from genericagent.safety.redact import SHORTEST, Redactor
 from genericagent.store import atomic
 from genericagent.tools import files, images
 from genericagent.tools.arguments import check_arguments
@@ -582,7 +582,7 @@ class GenericAgentHandler(BaseHandler):
     def _steering(self) -> list[str]:
         """What somebody outside wants said to the running task; notes for the notepad are added to it."""
         parent = self.parent
-        if parent is None:
+        if parent is None or self.stop.is_set():  # no prompt follows that could say it
             return []
         wishes, notes = [parent.intervene], [parent.extrakeyinfo]
         self.evidence.user_said(parent.intervene or "")
@@ -649,7 +649,8 @@ class GenericAgentHandler(BaseHandler):
         from genericagent.tools import undo
 
         def secret(old: bytes) -> bool:
-            return self.guard.zones.secret(target) or self.redact.pattern(old.decode("utf-8", "replace")) is not None
+            keys = (key.encode("utf-8", "surrogatepass") for key in self.parent.secrets()[0] if len(key) >= SHORTEST)
+            return self.guard.zones.secret(target) or any(key in old for key in keys)
 
         self.parent.record(undo.change(target, new, secret), sync=False)
 

@@ -21,7 +21,7 @@ from ..store import atomic
 from ..store.restored import Change
 from .files import editing
 
-LARGEST = 1 << 20  # bytes of a file that is kept
+LARGEST = 512 << 10  # bytes of a file that is kept
 KEPT, KEPT_BYTES = 14 * 86400, 64 << 20  # seconds, bytes of all copies together
 Why = Literal[
     "", "same", "lost", "other"
@@ -57,22 +57,25 @@ def change(path: Path, new: bytes | None, secret: Callable[[bytes], bool] = lamb
     before = None
     with contextlib.suppress(OSError, ToolError):  # a full disk must not stop the work
         old = _content(path)
-        if old is None or (len(old) <= LARGEST and not secret(old) and _keep(old)):
-            before = _digest(old)
+        if not (old and secret(old)):
+            digest = _digest(old)
+            _keep(digest, old)
+            before = digest
     return {"type": "change", "path": str(path), "before": before, "after": _digest(new)}
 
 
-def _keep(data: bytes) -> bool:
-    copy = _folder() / str(_digest(data))
-    with contextlib.suppress(FileNotFoundError):
+def _keep(digest: str | None, data: bytes | None) -> None:
+    if not digest or data is None:
+        return
+    copy = _folder() / digest
+    if copy.is_file() and copy.stat().st_size == len(data):
         os.utime(copy)  # it is needed longer
-        return True
+        return
     copy.parent.mkdir(mode=0o700, exist_ok=True)
     temp = copy.with_suffix(f".{os.urandom(4).hex()}")
     with atomic.open_own(temp) as file:
         file.write(data)
     temp.replace(copy)
-    return True
 
 
 def _copy(digest: str) -> bytes | None:
