@@ -76,7 +76,7 @@ def _go_back(chat: Chat, turn: Turn, files: list[Change]) -> None:
     if files:
         chat.say("rewound_files", n=len(files) - len(faults))
     chat.say("rewound", text=one_line(turn.text, 60))
-    if turn.text and not chat.face.give_back(turn.text):
+    if turn.text and not chat.face.give_back(clean(turn.text)):
         chat.say("not_sent", text=clean(turn.text))
 
 

@@ -480,3 +480,13 @@ def test_a_language_that_is_half_switched(start: Start, language: None) -> None:
     assert chat.run("/language zh").startswith("从现在起") and "对话" in chat.run("/help")
     assert chat.view.texts["queued"].startswith("已排队") and prompts.language() == "zh"
     assert chat.run("/language en").startswith("From now on")
+
+
+def test_a_session_of_an_earlier_version_has_no_turns() -> None:
+    from genericagent.store.restored import turns_of
+
+    started = {"type": "task", "event": "start", "source": "user"}
+    records = [started, {"type": "line", "text": "[USER]: one"}, started, {"type": "line", "text": "[USER]: two"}]
+    assert [(turn.number, turn.at, turn.text) for turn in turns_of(records)] == [(0, 0, "one"), (1, 2, "two")]
+    odd = [{"type": "cut", "turns": -3}, {"type": "cut", "turns": "x"}, {"type": "task"}, {"type": "line", "text": 5}]
+    assert turns_of([*records, *odd]) == []
