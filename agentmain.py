@@ -55,9 +55,9 @@ from genericagent.safety.guard import TERMINAL, Containment, Guard, contain, zon
 from genericagent.safety.policy import Origin, Rules, parse_rules, unreadable
 from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
-from genericagent.store.journal import Journal, history_from, new_id
+from genericagent.store.journal import Journal, history_from, new_id, read
 from genericagent.store.ledger import Ledger
-from genericagent.store.restored import NOTES_LAST, message_from
+from genericagent.store.restored import NOTES_LAST, Restored, message_from
 from genericagent.tools.code_run import Limits
 from llmcore import SETTABLE, BaseClient, load_config, make_client, make_session, reload_mykeys
 from plugins import hooks
@@ -136,6 +136,7 @@ class GenericAgent:
         self.extrakeyinfo: str | None = None
         self.task_dir: Path | None = None
         self.busy = False
+        self.plan: str | None = None  # the checklist that the next tasks work along; "": one that the model is to write
         self.session_id = ""
         self.lines: list[str] = []  # the summary lines of the conversation
         self.handler: GenericAgentHandler | None = None
@@ -168,15 +169,16 @@ class GenericAgent:
         self.can_ask = False  # a face that shows questions of permission and calls answer() sets it
         self._desk = Desk()
         self._safety = self.config.safety  # as it was at the start: nothing that runs can loosen it
-        self._rules = self._parsed_rules()
+        self._rules = self.parsed_rules()
         self.guard, self.evidence = self._new_guard(), Evidence()
 
     # safety
 
-    def _parsed_rules(self) -> Rules:
+    def parsed_rules(self, more: Sequence[str] = ()) -> Rules:
+        """The rules of this program, and more of the user's. Raises ConfigError."""
         tools = [t["function"]["name"] for t in load_tool_schema()]
         safety = self._safety
-        return parse_rules((*safety.allow, *self.options.allow), safety.ask, safety.deny, tools)
+        return parse_rules((*safety.allow, *self.options.allow, *more), safety.ask, safety.deny, tools)
 
     def _new_guard(self, tainted: str = "") -> Guard:
         guard = Guard(
@@ -185,13 +187,16 @@ class GenericAgent:
         guard.hosts.update(self.options.hosts)
         return guard
 
+    @property
+    def sandbox_wish(self) -> str | None:
+        return self.options.sandbox or self._safety.sandbox
+
     def containment(self) -> Containment:
         """What holds this agent's commands. Raises ConfigError where none may run without a sandbox and there is none."""
-        wish = self.options.sandbox or self._safety.sandbox
         net = (self.options.net or self._safety.net) != "off"
         file = self.options.config_file
         hide = (*unreadable(self._rules), *([Path(file).resolve()] if file else []))
-        return contain(wish, self.options.origin, zones_of(self.workspace), net, hide, self.options.fixed)
+        return contain(self.sandbox_wish, self.options.origin, zones_of(self.workspace), net, hide, self.options.fixed)
 
     def run_limits(self) -> Limits:
         """Memory, file size and CPU time of each command."""
@@ -377,7 +382,7 @@ class GenericAgent:
     def new_session(self) -> None:
         """Forget the conversation; the next task begins a new session file."""
         self._close_journal()
-        self.lines, self._notes, self.session_id, self._session_folder = [], None, "", None
+        self.lines, self._notes, self.session_id, self._session_folder, self.plan = [], None, "", None, None
         self.guard, self.evidence = self._new_guard(), Evidence()
         self._project.clear()
         self.session_meter = usage.Meter()
@@ -417,19 +422,25 @@ class GenericAgent:
         journal, records, report = Journal.open(path)
         self.new_session()
         restored = history_from(records)
-        self._journal, self.session_id, self.lines = journal, journal.id, list(restored.lines)
-        self._notes = (restored.key_info, 0) if restored.key_info else None
+        self._journal, self.session_id = journal, journal.id
         self.guard = self._new_guard(restored.tainted)
         for line in restored.lines:
             if line.startswith("[USER]"):
                 self.guard.user_said(line)
                 self.evidence.user_said(line)
-        folder = Path(str(journal.header.get("cwd") or ""))
+        folder = Path(restored.folder or str(journal.header.get("cwd") or ""))
         self._session_folder = folder if folder.is_absolute() and folder.is_dir() else None
         if restored.unknown:
             report = "; ".join(filter(None, [report, say("was_cut_off")]))
-        self.client.backend.reset(restored.history)
+        self.take_up(restored)
         return f"{journal.id}: {restored.title}" + (f" ({report})" if report else "")
+
+    def take_up(self, restored: Restored) -> None:
+        """Go on with this conversation; what was read and allowed in ours stays."""
+        self.lines = list(restored.lines)
+        self._notes = (restored.key_info, 0) if restored.key_info else None
+        self.client.backend.reset(restored.history)
+        self.client.last_tools = ""
 
     def seed_history(self, messages: Sequence[Any]) -> None:
         """Begin with the given messages: our blocks, or `{"role", "content": text}`."""
@@ -458,6 +469,14 @@ class GenericAgent:
             if self.guard.tainted and record["type"] != "taint":  # before the conversation had anything to remember
                 self._journal.append(self.redact.json({"type": "taint", "source": self.guard.tainted}))
         self._journal.append(self.redact.json(record), sync=sync)
+
+    def record(self, record: dict[str, Any], sync: bool = True) -> None:
+        """Add to the journal of the conversation, which is made if there is none. Raises SessionError."""
+        self._record(record, sync)
+
+    def records(self) -> list[dict[str, Any]]:
+        """What the journal holds. Raises SessionError."""
+        return read(self._journal.path).records if self._journal else []
 
     def _close_journal(self) -> None:
         if self._journal is not None:
@@ -496,8 +515,10 @@ class GenericAgent:
             self.run_task(task)
             if self._tasks.empty():
                 from genericagent.store import archive
+                from genericagent.tools import undo
 
                 archive.now_and_then(time.time())
+                undo.clean(time.time())
 
     def close(self) -> None:
         """Stop the running task and end run() after it."""
@@ -614,7 +635,7 @@ class GenericAgent:
         handler = self.handler = GenericAgentHandler(self, self.lines, self.workspace)
         if self._notes:
             handler.working = {"key_info": self._notes[0], "key_info_age": self._notes[1] + 1}
-        self._record({"type": "task", "event": "start", "source": task.source})
+        self._record({"type": "task", "event": "start", "source": task.source, "text": task.query})
         handler._add_line(user_line(task.query))
         loop = agent_runner_loop(
             self.client, self._system_prompt(), self._request(task, handler), handler, self._tools(),
@@ -652,6 +673,10 @@ class GenericAgent:
             self._project[where] = Notes() if self.options.depth else read_notes(where, self._rules)
         return self._project[where]
 
+    def surroundings(self) -> tuple[str, list[dict[str, Any]], str]:
+        """(system prompt, tools, notepad) that a request has beside the messages."""
+        return self._system_prompt(), self._tools(), self._notes[0] if self._notes else ""
+
     def _conclude(self, handler: GenericAgentHandler, reason: dict[str, Any]) -> dict[str, Any]:
         """What a finished loop means: status, answer, question, error; and what the next task is told of this one."""
         result, data = reason["result"], reason["data"]
@@ -661,6 +686,8 @@ class GenericAgent:
         question = None
         if result == "EXITED" and isinstance(data, dict) and data.get("status") == "INTERRUPT":
             status, question = "needs_input", data["data"]
+        if status == "done" and self.plan == handler.working.get("plan"):
+            self.plan = None
         notes = handler.working.get("key_info")
         age = handler.working.get("key_info_age", 0)
         # the notes of a stopped or failed task stay in the journal, but the next task is not to resume it by itself
@@ -693,6 +720,7 @@ class GenericAgent:
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic.write_own(path, query)
             query = say("request_in_file", head=query[:400], length=len(query), path=path)
+        query += self._planned(handler)
         for source, text in task.outside:
             query += f"\n\n{handler.outside(text, source) if source else text}"
         if not task.images:
@@ -701,6 +729,14 @@ class GenericAgent:
 
         shown = [i if isinstance(i, dict) else image_block(Path(i), self.takes_images()) for i in task.images]
         return [blocks.text(query), *shown]
+
+    def _planned(self, handler: GenericAgentHandler) -> str:
+        """What is said behind the request when the user wants a plan."""
+        if self.plan is None:
+            return ""
+        self.plan = self.plan or str(paths.temp() / "plans" / f"{self.session_id}-{len(self.lines)}.md")
+        handler.enter_plan_mode(self.plan)
+        return "\n\n" + say("plan_wanted", plan=self.plan)
 
     def _tools(self) -> list[dict[str, Any]]:
         tools = load_tool_schema()

@@ -28,7 +28,7 @@ from genericagent.safety.asking import NO
 from genericagent.safety.confine import Confinement
 from genericagent.safety.guard import TERMINAL, Containment, Guard, Ruling, real
 from genericagent.safety.redact import MARK as MASK
-from genericagent.safety.redact import Redactor
+from genericagent.safety.redact import SHORTEST, Redactor
 from genericagent.store import atomic
 from genericagent.tools import files, images
 from genericagent.tools.arguments import check_arguments
@@ -621,7 +621,7 @@ class GenericAgentHandler(BaseHandler):
     def _steering(self) -> list[str]:
         """What somebody outside wants said to the running task; notes for the notepad are added to it."""
         parent = self.parent
-        if parent is None:
+        if parent is None or self.stop.is_set():  # no prompt follows that could say it
             return []
         wishes, notes = [parent.intervene], [parent.extrakeyinfo]
         self.evidence.user_said(parent.intervene or "")
@@ -673,7 +673,7 @@ class GenericAgentHandler(BaseHandler):
         if linked and any(file.is_file() and target.samefile(file) for file in paths.memory().rglob("*")):
             raise ToolError(say("memory_linked", file=target))
         if self.guard.zones.of(target) != "memory":
-            return write(within=self._within)
+            return write(within=self._within, check=partial(self._keep, target))
         from genericagent.memory import writer
 
         within = self._within or Confinement(self.guard.zones)
@@ -715,6 +715,18 @@ class GenericAgentHandler(BaseHandler):
 
         for number, name in writer.take_back_outside(since - CLOCK_STEP, self._about()):
             self.parent.tell(say("memory_taken_back", file=name, number=number))
+
+    def _keep(self, target: Path, new: bytes) -> None:
+        """Right before a file is changed: what it holds is kept, so that the user can go back."""
+        if not hasattr(self.parent, "record"):
+            return
+        from genericagent.tools import undo
+
+        def secret(old: bytes) -> bool:
+            keys = (key.encode("utf-8", "surrogatepass") for key in self.parent.secrets()[0] if len(key) >= SHORTEST)
+            return self.guard.zones.secret(target) or any(key in old for key in keys)
+
+        self.parent.record(undo.change(target, new, secret), sync=False)
 
     def _witness(self, tool: str, args: Mapping[str, Any], data: Any) -> None:
         """Remember a call as evidence if it succeeded and has nothing to do with memory."""

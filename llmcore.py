@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 WRITE_PRICES = {"anthropic": 1.25}  # of an input token that goes into the cache; elsewhere that costs nothing more
 MARGIN = 0.97  # of the context window: the estimate of a new message is only an estimate
+WORTH = 0.95  # of the conversation: what a cut that the user asks for may leave
 MAX_REDUCTIONS = 3  # how often a refused request is made smaller
 MAX_PAUSES = 5  # how often a `pause_turn` answer is sent back to go on
 OPTIONS = (  # settings that a wire module puts into the request when they are set
@@ -183,6 +184,21 @@ class BaseSession:
         self._fit(system, tools, tail, coming=[{"role": "user", "content": content}])
         return self.cuts != before
 
+    def compact(self, system: str, tools: list[dict[str, Any]], tail: str) -> bool:
+        """Cut the history now; False when that would save next to nothing."""
+        window = int(MARGIN * self.context_win / self._correction)
+        shorter = self._cut(self.history, window, self._fixed(system, tools, tail), now=True)
+        before, after = (sum(map(usage.estimate_message, m)) for m in (self.history, shorter or self.history))
+        if not shorter or after > WORTH * before:
+            return False
+        self._replace(shorter)
+        return True
+
+    def weigh(self, texts: Mapping[str, str]) -> dict[str, int]:
+        """Tokens by what they are for: of these texts and of the messages (see usage.weigh), as the provider counts."""
+        parts = {name: usage.estimate(text) if text else 0 for name, text in texts.items()} | usage.weigh(self.history)
+        return {name: int(tokens * self._correction) for name, tokens in parts.items()}
+
     def _fit(self, system: str, tools: list[dict[str, Any]], tail: str, coming: Sequence[Message] = ()) -> None:
         """Cut the history when the next request would be larger than what is cheapest, or than the context window."""
         fixed = self._fixed(system, tools, tail)
@@ -190,11 +206,11 @@ class BaseSession:
         if shorter is not None:
             self._replace(shorter[: len(shorter) - len(coming)])
 
-    def _cut(self, messages: list[Message], window: int, fixed: int) -> list[Message] | None:
+    def _cut(self, messages: list[Message], window: int, fixed: int, now: bool = False) -> list[Message] | None:
         prefix = self.model.trim_keep_prefix
         price = WRITE_PRICES.get(self.model.api, 1.0)
         return history.cut(
-            messages, window, fixed=fixed, keep_prefix=prefix, checkpoint=self.checkpoint, write_price=price, save=self.save
+            messages, window, fixed=fixed, keep_prefix=prefix, checkpoint=self.checkpoint, write_price=price, save=self.save, now=now,
         )  # fmt: skip
 
     def _replace(self, messages: list[Message]) -> None:

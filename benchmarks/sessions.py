@@ -140,7 +140,13 @@ def main() -> int:
         assert not faults, faults[0]
         note = f"{packed} of {count}: {size / 1e6:.0f} MB became {_size(paths.archive()) / 1e6:.0f} MB"
         row("archiving one session", seconds / packed * 1000, "ms", None, note)
-        row(f"listing {count} sessions, cold", measured(search.listing, 1)[0], "s", None, "reads each head, once")
+        row(
+            f"listing {count} sessions, cold",
+            measured(search.listing, 1)[0],
+            "s",
+            None,
+            "reads each, for its title, once",
+        )
         row(f"listing {count} sessions", *_with("s", 0.3, measured(search.listing)))
         row(f"searching {count} sessions, cold", measured(lambda: _search("zebra"), 1)[0], "s", None, "reads all, once")
         mb = (paths.sessions() / "index.db").stat().st_size / 1e6

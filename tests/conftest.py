@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +39,7 @@ PROVIDERS = (
 )
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 NO_TESTDATA = "NO TEST DATA: set GA_TESTDATA to the folder with cases/, wire/ and pages/"
+NO_TMUX = "NO TMUX: install tmux, and the commands of the chat are tried in a terminal"
 
 RunGa = Callable[..., "subprocess.CompletedProcess[str]"]
 ModelServer = Callable[..., ScriptedServer]
@@ -167,10 +169,19 @@ def testdata() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tmux() -> str:
+    """The program. Skips the test where it is missing."""
+    path = shutil.which("tmux")
+    if not path:
+        pytest.skip(NO_TMUX)
+    return path
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    skipped = sum(NO_TESTDATA in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
-    if skipped:
-        terminalreporter.write_line(f"{skipped} tests skipped. {NO_TESTDATA}", red=True, bold=True)
+    for why in (NO_TESTDATA, NO_TMUX):
+        if skipped := sum(why in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
+            terminalreporter.write_line(f"{skipped} tests skipped. {why}", red=True, bold=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -56,7 +56,7 @@ def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
     Without a terminal on both sides nothing is done but one line on stderr, and 2 is returned.
     """
     out = out or sys.stdout
-    texts = prompts.catalog("chat")
+    texts = dict(prompts.catalog("chat"))  # changed in place by /language
     if not (is_terminal(sys.stdin) and is_terminal(out)):
         if sys.stderr:
             sys.stderr.write(texts["no_terminal"] + "\n")
@@ -409,10 +409,9 @@ class Chat:
 
     def _end(self, item: dict[str, Any], pieces: list[Piece]) -> None:
         """Show the last pieces of a task; then comes the next message that waits, if all went well."""
+        unheard, self.agent.intervene = getattr(self.agent, "intervene", None), None
         with self._lock:
-            if (unsaid := getattr(self.agent, "intervene", None)) and item.get("status", "done") != "interrupted":
-                self._waiting.appendleft(unsaid)  # there was no further turn to say it in
-            self.agent.intervene = None
+            self._waiting.extendleft([unheard] if unheard else [])
             going_on = item.get("status", "done") == "done" and bool(self._waiting)
             if going_on:
                 text = self._waiting.popleft()

@@ -1,4 +1,7 @@
-"""The chat's slash commands: one function each. Its docstring is its line in /help (translated by `help_<name>`)."""
+"""The chat's slash commands: one function each. Its docstring is its line in /help (translated by `help_<name>`).
+
+More of them are in conversation.py and settings.py.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,18 @@ class Command(NamedTuple):
     name: str
     usage: str  # its arguments, for /help
     idle: bool  # refused while a task runs
+    group: str  # where /help names it
     function: Function
 
 
+GROUPS = ("talk", "task", "set", "more")
 COMMANDS: dict[str, Command] = {}  # by name and by alias
 _WORD = re.compile(r"/([a-z_]+)(?:\s+(.*))?$", re.S | re.I)
 
 
-def command(*aliases: str, usage: str = "", idle: bool = False) -> Callable[[Function], Function]:
+def command(*aliases: str, usage: str = "", idle: bool = False, group: str = "more") -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
-        entry = Command(function.__name__.strip("_"), usage, idle, function)
+        entry = Command(function.__name__.strip("_"), usage, idle, group, function)
         COMMANDS.update(dict.fromkeys((entry.name, *aliases), entry))
         return function
 
@@ -64,27 +69,59 @@ def run(chat: Chat, text: str) -> bool:
     elif entry.idle and chat.running:
         chat.error("busy", word=word)
     else:
-        try:
-            entry.function(chat, rest)
-        except GAError as error:
-            chat.error("plain", text=one_line(str(error), 500))
+        _told(chat, lambda: entry.function(chat, rest))
     return True
+
+
+def _told(chat: Chat, work: Callable[[], None]) -> None:
+    """An expected error is one line."""
+    try:
+        work()
+    except GAError as error:
+        chat.error("plain", text=one_line(str(error), 500))
+
+
+def pick(chat: Chat, title: str, rows: list[str], then: Callable[[int], None], marked: int = 0) -> None:
+    """Let the user choose a row; `then` gets its index."""
+    from .chat import Menu
+
+    chat.choose(title, Menu(rows, lambda index: _told(chat, lambda: then(index)), marked=marked))
+
+
+HEAD, WIDTH = 25, 80  # cells in a line of /help
 
 
 @command("h")
 def help(chat: Chat, args: str) -> None:
     """what can be typed here"""
-    entries = {entry.name: entry for entry in COMMANDS.values()}
-    lines = []
-    for entry in entries.values():
-        others = [f"/{word}" for word, e in COMMANDS.items() if e is entry and word != entry.name]
-        told = chat.texts.get(f"help_{entry.name}") or entry.function.__doc__ or ""
-        head = f"/{entry.name} {entry.usage}".rstrip()
-        lines.append(f"  {head:<16} {told}" + (f" ({', '.join(others)})" if others else ""))
-    chat.say("plain", text="\n".join([*lines, "", chat.texts["keys"]]))
+    lines = list[str]()
+    for group in GROUPS:
+        entries = {entry.name: entry for entry in COMMANDS.values() if entry.group == group}
+        lines += ["", chat.texts[f"group_{group}"]]
+        for entry in entries.values():
+            others = [f"/{word}" for word, e in COMMANDS.items() if e is entry and word != entry.name]
+            told = chat.texts.get(f"help_{entry.name}") or entry.function.__doc__ or ""
+            rows = _rows(told + (f" ({', '.join(others)})" if others else ""), WIDTH - HEAD - 1)
+            head = f"  /{entry.name} {entry.usage}".rstrip()
+            lines += [head] if len(head) >= HEAD else []
+            lines += [("" if n or len(head) >= HEAD else head).ljust(HEAD) + row for n, row in enumerate(rows)]
+    keys = [row for line in chat.texts["keys"].split("\n") for row in _rows(line, WIDTH - 1)]
+    chat.say("plain", text="\n".join([*lines[1:], "", *keys]))
 
 
-@command(idle=True)
+def _rows(text: str, width: int) -> list[str]:
+    """`text` in rows of so many cells, broken between words."""
+    from prompt_toolkit.utils import get_cwidth
+
+    rows = [""]
+    for word in re.findall(r"[!-~]+ ?|.", text):
+        if get_cwidth(rows[-1] + word.rstrip()) > width:
+            rows.append("")
+        rows[-1] += word
+    return [row.rstrip() for row in rows]
+
+
+@command(idle=True, group="talk")
 def new(chat: Chat, args: str) -> None:
     """begin a new conversation"""
     chat.agent.new_session()
@@ -92,35 +129,39 @@ def new(chat: Chat, args: str) -> None:
     chat.say("new")
 
 
-@command(usage="[n|name]", idle=True)
+@command(usage="[n|name]", idle=True, group="set")
 def llm(chat: Chat, args: str) -> None:
-    """list the models, or switch to one"""
+    """choose the model"""
     models = chat.agent.list_llms()
+    names = [one_line(str(name)) for _, name, _ in models]
+
+    def switch(index: int) -> None:
+        chat.say("llm_now", name=one_line(chat.agent.next_llm(index)))
+
     if args:
-        wanted = [i for i, name, _ in models if args == str(i) or args.lower() in str(name).lower()]
-        if not wanted:
-            return chat.error("no_llm", wanted=one_line(args), last=len(models) - 1)
-        exact = [i for i in wanted if args == str(i)]
-        chat.agent.next_llm((exact or wanted)[0])
-        models = chat.agent.list_llms()
-    lines = [f"{'▸' if current else ' '} {i}  {one_line(str(name))}" for i, name, current in models]
-    return chat.say("plain", text="\n".join(lines) or chat.texts["no_models"])
+        wanted = [i for i, name in enumerate(names) if args == str(i)] or [
+            i for i, name in enumerate(names) if args.lower() in name.lower()
+        ]
+        return switch(wanted[0]) if wanted else chat.error("no_llm", wanted=one_line(args), last=len(models) - 1)
+    if not models:
+        return chat.say("no_models")
+    return pick(chat, chat.texts["llm_which"], names, switch, [current for *_, current in models].index(True))
 
 
-@command()
+@command(group="task")
 def stop(chat: Chat, args: str) -> None:
     """stop the running task (also Ctrl-C)"""
     if not chat.stop():
         chat.say("nothing_runs")
 
 
-@command()
+@command(group="talk")
 def cost(chat: Chat, args: str) -> None:
     """tokens and money used so far"""
     chat.say("plain", text=clean(chat.agent.usage_text()))
 
 
-@command(usage="[words]")
+@command(usage="[words]", group="talk")
 def sessions(chat: Chat, args: str) -> None:
     """list earlier conversations, or search them"""
     lines, damaged = list[str](), list[str]()
@@ -140,15 +181,17 @@ def sessions(chat: Chat, args: str) -> None:
     chat.say("plain", text="\n".join(lines) or chat.texts["no_hits" if args else "no_sessions"])
 
 
-@command(usage="[n|id|words]", idle=True)
+@command(usage="[n|id|words]", idle=True, group="talk")
 def resume(chat: Chat, args: str) -> None:
-    """list or search earlier conversations, or go on with one"""
+    """list or search conversations, or go on with one"""
     if not args:
         return sessions(chat, "")
     wanted = args
     if args.isdecimal():
         ids = chat.listed or [id for id, _, _ in chat.agent.list_sessions()]
         wanted = ids[int(args) - 1] if 1 <= int(args) <= len(ids) else args
+    if wanted == chat.agent.session_id:
+        return chat.say("here")
     try:
         about = chat.agent.resume(wanted)
     except NoSuchSession:
@@ -162,7 +205,7 @@ def _line(chat: Chat, n: int, seconds: float, id: str, title: str) -> str:
     return f"{n + 1:>3}  {age(chat.texts, seconds):>8}  {one_line(id)}  {one_line(title, 60)}"
 
 
-@command(usage="QUESTION")
+@command(usage="QUESTION", group="task")
 def btw(chat: Chat, args: str) -> None:
     """ask aside: the running task and the conversation don't learn of it"""
     if not args:
@@ -178,17 +221,19 @@ def btw(chat: Chat, args: str) -> None:
     return None
 
 
-@command(usage="[keep|end n]")
-def jobs(chat: Chat, args: str) -> None:
-    """what runs in the background; keep or end one"""
+@command("jobs", usage="[read|keep|end n]", group="task")
+def ps(chat: Chat, args: str) -> None:
+    """what runs in the background; its output, keep or end it"""
     from ..tools import jobs
 
     listed = list(jobs.background().items())
     if args:
         verb, _, number = args.partition(" ")
-        if verb not in ("keep", "end") or not number.isdecimal() or not 1 <= int(number) <= len(listed):
+        if verb not in ("read", "keep", "end") or not number.isdecimal() or not 1 <= int(number) <= len(listed):
             return chat.error("no_job" if number.isdecimal() else "jobs_usage", n=one_line(number))
         group, title = listed[int(number) - 1]
+        if verb == "read":
+            return chat.say("plain", text=clean(jobs.output(group)) or chat.texts["no_output"])
         if verb == "end":
             jobs.kill_background([group])
             return chat.say("job_ended", title=one_line(title))
@@ -208,7 +253,7 @@ def memory(chat: Chat, args: str) -> None:
     chat.say("plain", text=run_memory(args.split())[0])
 
 
-@command(usage="[offline]")
+@command(usage="[offline]", group="set")
 def doctor(chat: Chat, args: str) -> None:
     """what works here and what does not; each model is asked for a word, unless offline"""
 
@@ -220,7 +265,7 @@ def doctor(chat: Chat, args: str) -> None:
     threading.Thread(target=look, name="doctor", daemon=True).start()
 
 
-@command(usage="[md|html|clip] [file]")
+@command(usage="[md|html|clip] [file]", group="talk")
 def export(chat: Chat, args: str) -> None:
     """save the conversation as Markdown or as a web page, or copy it"""
     from .export import export
@@ -228,7 +273,7 @@ def export(chat: Chat, args: str) -> None:
     chat.say("plain", text=export(chat.agent, args))
 
 
-@command()
+@command(group="set")
 def verbose(chat: Chat, args: str) -> None:
     """show all output and thinking, or only the heads"""
     chat.view.verbose = not chat.view.verbose
@@ -247,3 +292,6 @@ def age(texts: Mapping[str, str], seconds: float) -> str:
         if seconds >= length:
             return texts[unit].format(n=int(seconds // length))
     return texts["just_now"]
+
+
+from . import conversation, settings  # noqa: E402, F401  # they register theirs here

@@ -106,6 +106,7 @@ def cut(
     write_price: float = 1.25,
     size: Callable[[Message], int] = estimate_message,
     save: Save | None = None,
+    now: bool = False,
 ) -> list[Message] | None:
     """The conversation after a cut, or None when none is due.
 
@@ -113,7 +114,7 @@ def cut(
     tools, tail). A cut is due at the cheapest mark, at the latest at the window; a checkpoint that was set just now
     (`checkpoint` == len(messages)) makes it due earlier, since the notepad then holds what matters.
     Kept: the first `keep_prefix` messages, the newest request, the newest results (whole, then shortened), and a line
-    for each dropped turn. What is shortened of results is stored with `save`.
+    for each dropped turn. What is shortened of results is stored with `save`. `now`: it is due.
     """
     sizes = [size(m) for m in messages]
     total = fixed + sum(sizes)
@@ -124,7 +125,7 @@ def cut(
     span = math.sqrt(2 * write_price / READ_PRICE * kept_size * growth)
     if checkpoint and checkpoint >= len(messages) - 1:
         span *= 0.6
-    if total <= min(window, fixed + kept_size + span):
+    if not now and total <= min(window, fixed + kept_size + span):
         return None
     kept = _keep(messages, full, short, keep_prefix, save)
     if kept_size < sum(sizes) and fixed + kept_size <= FITS * window:

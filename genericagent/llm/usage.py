@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,24 @@ def estimate_block(block: Block) -> int:
 
 def estimate_message(message: Message) -> int:
     return 4 + sum(map(estimate_block, message["content"]))
+
+
+def weigh(messages: Sequence[Message]) -> dict[str, int]:
+    """Tokens of a conversation by what they are: the user's words, the model's, results of tools, images, lines that
+    stand for older turns, and what this program says beside."""
+    out = dict.fromkeys(("user", "assistant", "results", "images", "lines", "other"), 0)
+    for message in messages:
+        mine = "assistant" if message["role"] == "assistant" else "lines" if message.get("lines") else "other"
+        words = "user" if message.get("request") else mine
+        out[words] += 4
+        for block in message["content"]:
+            result = block.get("type") == "tool_result" or (
+                mine == "other" and "<tool_result>" in (block.get("text") or "")
+            )
+            kind = "images" if block.get("type") == "image" else "results" if result else words
+            out[kind] += estimate_block(block)
+            words = mine if kind == words else words  # behind the request's own text
+    return out
 
 
 def price_of(model: str, overrides: Mapping[str, Any], base_url: str = "") -> tuple[float, ...] | None:

@@ -20,7 +20,7 @@ MOST, LONGEST = 50, 8_000  # proposals that wait; characters of one
 
 
 def _file() -> Path:
-    return paths.memory() / ".inbox.jsonl"
+    return paths.logs() / "memory_proposals.jsonl"
 
 
 def propose(path: Path, args: Mapping[str, Any], about: About, clock: Callable[[], float] = time.time) -> bool:
@@ -33,6 +33,7 @@ def propose(path: Path, args: Mapping[str, Any], about: About, clock: Callable[[
         "time": when, "session": about.session or None, "turn": about.turn, "tainted": about.tainted or None,
         "file": name_of(path, paths.memory()), **change,
     }  # fmt: skip
+    _file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines.append(_file(), about.redact.json(record))
     return True
 

@@ -125,6 +125,7 @@ class Guard:
     tainted: str = ""
     hosts: set[str] = field(default_factory=set)  # named by the user, or visited before any taint
     grants: Grants = field(default_factory=Grants)
+    lent: set[str] = field(default_factory=set)  # hosts that are known only by such a grant
     fetched: list[tuple[float, float]] = field(default_factory=list)  # when calls ran that may have downloaded
     ours: set[str] = field(default_factory=set)  # keys of the tabs of the user's that the conversation works in
     fixed: tuple[Path, ...] = ()  # files that steer this run
@@ -320,8 +321,14 @@ class Guard:
     def granted(self, ruling: Ruling, scope: Literal["once", "session"]) -> None:
         """The user said yes. What was answered for the session holds for exactly this call, and its hosts are named now."""
         if scope == "session":
-            self.grants.grant(ruling.key, scope, bool(self.tainted))
-            self.hosts.update(host.lower() for host in ruling.hosts if host != UNKNOWN)
+            self.grants.grant(ruling.key, scope, bool(self.tainted), ruling.why)
+            self.lent |= {host.lower() for host in ruling.hosts if host != UNKNOWN} - self.hosts
+            self.hosts |= self.lent
+
+    def take_back(self, rules: Rules) -> None:
+        """What the user has allowed for this conversation is not any more; `rules`: those that hold without it."""
+        self.hosts -= self.lent
+        self.grants, self.rules, self.lent = Grants(), rules, set()
 
     def sandbox_for(self, ruling: Ruling) -> tuple[Sandbox | None, str]:
         """(the sandbox of a script, what is to be said about it). Where nobody watches and somebody else's text may be

@@ -378,6 +378,7 @@ class Grants:
 
     def __init__(self) -> None:
         self._given: dict[str, tuple[Scope, bool]] = {}
+        self.said: dict[str, str] = {}  # what was allowed for the session, in words, by key
 
     @staticmethod
     def key(tool: str, args: Mapping[str, Any], cwd: str) -> str:
@@ -385,9 +386,10 @@ class Grants:
         shown = {name: value for name, value in args.items() if not name.startswith("_")}
         return hashlib.sha256(json.dumps([tool, shown, cwd], sort_keys=True).encode()).hexdigest()
 
-    def grant(self, key: str, scope: Scope, tainted: bool = False) -> None:
+    def grant(self, key: str, scope: Scope, tainted: bool = False, said: str = "") -> None:
         """`tainted`: whether text from outside had been read when the user answered."""
         self._given[key] = (scope, tainted)
+        self.said |= {key: said} if scope == "session" else {}
 
     def covers(self, key: str, tainted: bool, guarded: bool = True) -> bool:
         """Whether it was answered; "once" is used up by that. After the taint an older answer isn't one if `guarded`."""

@@ -41,12 +41,18 @@ SYSTEM_SECRET = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-",
 ARCHIVE = "memory/L4_raw_sessions"  # other conversations too
 OWN_SECRET = (
     "config.toml", "mykey.py", "mykey.json", "sessions", ARCHIVE, "logs", "spend", "chat_history", "browser", "extension",
-    "outbox",
+    "outbox", "undo",
 )  # fmt: skip
 NOTES = ("AGENTS.md", "CLAUDE.md")  # a project's, which join the system prompt
 # What steers a task that runs, in its folder below temp. What it is asked by and answers with beside that has names
 # (input.txt, result.json, output.txt) that a model may well give to files of its own: never followed when it is a link.
 OWN_STEERING = ("_intervene", "_keyinfo", "_stop", "reply.txt", "_history.json", ".lock")
+# What holds keys by its name, wherever it lies.
+_KEYS = re.compile(
+    r"\.env(\..*)?|id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|p12|pfx|ppk|jks|kdbx|gpg|asc)|\.?(credentials|secrets?)(\..*)?"
+    r"|\.(netrc|npmrc|pypirc|pgpass|htpasswd)",
+    re.I,
+)
 _GIT_PART = re.compile(rf"/\.git/(?:modules/.+/|worktrees/[^/]+/)?(?:{'|'.join(map(re.escape, GIT))})/")
 _STEERING = re.compile(rf"/[^/]+/(?:{'|'.join(map(re.escape, OWN_STEERING))})")
 # Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt)
@@ -89,6 +95,10 @@ class Zones:
         if str(path) in SYSTEM_SECRET or any(str(path).startswith(f"{name}/") for name in SYSTEM_SECRET):
             return True
         return _below(path, self.user) and _named(path, self.user, SECRET)
+
+    def secret(self, path: Path) -> bool:
+        """Whether no copy of it may be made: hidden or protected, or its name says that it holds keys."""
+        return self.hidden(path) or self.of(path) == "protected" or bool(_KEYS.fullmatch(path.name))
 
     def protected(self, path: Path) -> bool:
         """Whether it has, or is below, a name that runs later by itself; or it steers a task."""

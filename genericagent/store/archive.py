@@ -59,7 +59,7 @@ def pack(path: Path, before: float) -> Path:
     import gzip
 
     with opened(path) as file:
-        if path.is_symlink() or not info_of(path, file.read, 0.0):
+        if path.is_symlink() or not info_of(path, file, 0.0):
             raise SessionError(f"{path} is no session; it was left as it is")
     with _alone(path) as lock:
         found = path.stat()

@@ -6,10 +6,14 @@ A line is `{"crc":"<crc32 of the record's bytes, 8 hex digits>","rec":{…}}`. T
     message   {"message": {"role", "content", …}}     joined the history
     call      {"tool_use_id", "name"}                 a tool is about to run
     result    {"tool_use_id", "content"}              a tool has run; the message that carries it may still be missing
-    cut       {"history": […]}                        the history was replaced by this
+    cut       {"history": […]}                        the history was replaced by this; by the user, who went back to an
+                                                      earlier turn, with "lines", "key_info" and how many "turns" stay
     line      {"text"}                                a line of the working memory
     note      {"key_info"}                            the notepad
-    task      {"event": "start"|"end", …}
+    task      {"event": "start"|"end", …}             with the "text" of the request
+    change    {"path", "before", "after"}             a file tool is about to change it; digests, see tools/undo.py
+    title     {"title"}                               what the user calls the conversation
+    folder    {"cwd"}                                 it goes on in another folder
     taint     {"source"}                              text from outside came into the conversation
     clear     {}                                      the history was emptied
 """
@@ -28,7 +32,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..errors import NoSuchSession, SessionError
 from . import atomic
@@ -50,6 +54,7 @@ __all__ = [
 
 VERSION = 1
 _HEAD = len('{"crc":"00000000","rec":')
+_TITLE = b'{"type":"title"'
 _BEGIN = re.compile(rb'\{"crc":"')  # never inside a record's text: there the quotes are escaped
 _OPEN = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 HEAD_BYTES = 65536  # the header and the first request are looked for in this much of a file
@@ -325,7 +330,7 @@ class SessionInfo:
 
 
 def list_sessions(folder: Path) -> list[SessionInfo]:
-    """The sessions of a folder, newest first. Reads only the head of each file; what is no session is left out."""
+    """The sessions of a folder, newest first. What is no session is left out."""
     return newest_first(info for path in folder.glob("*.jsonl") if (info := _info(path)))
 
 
@@ -338,22 +343,33 @@ def _info(path: Path) -> SessionInfo | None:
         if not path.is_file():
             return None
         with path.open("rb") as file:
-            return info_of(path, file.read, os.fstat(file.fileno()).st_mtime)
+            return info_of(path, file, os.fstat(file.fileno()).st_mtime)
     except OSError:
         return None  # gone or unreadable: then it cannot be resumed either
 
 
-def info_of(path: Path, read: Callable[[int], bytes], updated: float) -> SessionInfo | None:
-    """What the beginning of a file, which `read` gives bit by bit, tells of its session; None: it is none."""
-    loaded = load(head := read(HEAD_BYTES // 16))
+def info_of(path: Path, file: IO[bytes], updated: float) -> SessionInfo | None:
+    """What the beginning of an open file, and a title further on, tell of its session; None: it is none."""
+    loaded = load(head := file.read(HEAD_BYTES // 16))
     if loaded.header is None or not any(r["type"] == "line" for r in loaded.records):
-        loaded = load(head + read(HEAD_BYTES))
+        loaded = load(head + file.read(HEAD_BYTES))
     if (header := loaded.header) is None:
         return None
     lines = (r.get("text") for r in loaded.records if r["type"] == "line")
     created = header.get("created")
     created = float(created) if isinstance(created, int | float) and abs(created) < 1e12 else updated
-    return SessionInfo(str(header.get("id") or path.stem), path, created, updated, title_of(lines))
+    return SessionInfo(str(header.get("id") or path.stem), path, created, updated, _named(file) or title_of(lines))
+
+
+def _named(file: IO[bytes]) -> str:
+    """The newest title that the user gave, wherever in the file; "" for none."""
+    title = ""
+    with contextlib.suppress(EOFError, OSError, zlib.error):  # a damaged archive: who opens it is told
+        file.seek(0)
+        for line in file:
+            if line.startswith(_TITLE, _HEAD) and (found := decode(line)) and found[1]:
+                title = str(found[0].get("title") or "")
+    return title
 
 
 def find(folder: Path, wanted: str = "", listed: Callable[[], list[SessionInfo]] | None = None) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 UNKNOWN = "interrupted, outcome unknown: the program ended while this ran; look before you do it again"
 NOTES_LAST = ("done", "needs_input", "limit")  # ends of a task whose notes the next one is shown
@@ -19,7 +19,8 @@ class Restored:
     history: list[Any] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     key_info: str = ""
-    title: str = ""
+    title: str = ""  # what the user called it, else the first request
+    folder: str = ""  # where it went on, when the user chose another one
     unknown: list[str] = field(default_factory=list)
     tainted: str = ""  # where the first text from outside came from
 
@@ -49,15 +50,22 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
             out.history = []
         elif kind == "cut" and isinstance(record.get("history"), list):
             out.history = [m for m in map(message_from, record["history"]) if m]
+            if isinstance(record.get("lines"), list):  # the user went back
+                out.lines = [line for line in record["lines"] if isinstance(line, str)]
+                out.key_info, calls, results = str(record.get("key_info") or ""), [], {}
         elif kind == "line" and isinstance(record.get("text"), str):
             out.lines.append(record["text"])
         elif kind == "note":
             out.key_info = str(record.get("key_info") or "")
         elif kind == "task" and record.get("event") == "end" and record.get("status") not in NOTES_LAST:
             out.key_info = ""
+        elif kind == "title":
+            out.title = str(record.get("title") or "")
+        elif kind == "folder":
+            out.folder = str(record.get("cwd") or "")
         elif kind == "taint":
             out.tainted = out.tainted or str(record.get("source") or "?")
-    out.title = title_of(out.lines)
+    out.title = out.title or title_of(out.lines)
     answers, out.unknown = _answers(out.history, calls, results, None)
     if answers:
         out.history.append({"role": "user", "content": answers})
@@ -149,3 +157,48 @@ def title_of(lines: Iterable[Any]) -> str:
     """The first request, in at most 80 characters."""
     first = next((line for line in lines if isinstance(line, str) and line.startswith("[USER]")), "")
     return first.removeprefix("[USER]:").strip()[:80]
+
+
+class Turn(NamedTuple):
+    """A request of the user's that the conversation can be cut back to: how many are before it, the index of its first
+    record, its text."""
+
+    number: int
+    at: int
+    text: str
+
+
+def turns_of(records: Sequence[dict[str, Any]]) -> list[Turn]:
+    """The user's turns that are still in the conversation, oldest first."""
+    found: list[Turn] = []
+    for at, record in enumerate(records):
+        kind, line = record.get("type"), record.get("text")
+        if kind == "task" and record.get("event") == "start":
+            found.append(Turn(len(found), at, str(line or "")))
+        elif kind == "line" and found and not found[-1].text and str(line).startswith("[USER]"):
+            found[-1] = found[-1]._replace(text=title_of([line]))  # written before the text was
+        elif kind == "cut" and isinstance(record.get("turns"), int):
+            del found[max(0, record["turns"]) :]
+    return found
+
+
+class Change(NamedTuple):
+    """What tools made of a file: digests of what it held before and after, "" where there was none, None: unknown.
+    `mixed`: somebody else changed it in between."""
+
+    path: str
+    before: str | None
+    after: str | None
+    mixed: bool = False
+
+
+def changes_of(records: Sequence[dict[str, Any]]) -> list[Change]:
+    """The files that were changed in these records, in order."""
+    found: dict[str, Change] = {}
+    for record in records:
+        if record.get("type") == "change" and isinstance(path := record.get("path"), str):
+            new = Change(path, record.get("before"), record.get("after"))
+            was = found.get(path, Change(path, new.before, new.before))
+            mixed = was.mixed or was.after != new.before or None in (new.before, new.after)
+            found[path] = Change(path, was.before, new.after, mixed)
+    return list(found.values())

@@ -260,7 +260,7 @@ def _add(index: sqlite3.Connection, name: bytes, file: _File, whole: bool) -> No
     path, info, said, calls, tainted = Path(file.path), None, "", "", ""
     try:
         with opened(path) as head:
-            info = info_of(path, head.read, file.mtime / 1e9)
+            info = info_of(path, head, file.mtime / 1e9)
         if whole and info:
             said, calls, tainted = _text_of(journal.load(content(path)).records)
     except SessionError:  # or gone meanwhile, or not to be read: then it cannot be resumed either

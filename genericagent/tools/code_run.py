@@ -404,7 +404,7 @@ class _Run:
             if not self.heard.endswith("alone\n"):
                 self._see_it_end()
         if not self.closed:
-            self.later = self.output.spool / f"background-{self.child.pid}-{os.urandom(3).hex()}.log"
+            self.later = self.job.log = self.output.spool / f"background-{self.child.pid}-{os.urandom(3).hex()}.log"
             self.slots.release(QUEUED)  # the reader may wait for the caller, who is gone
         self.output.close()
         if not self.job.boxed:

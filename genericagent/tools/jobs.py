@@ -14,6 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ToolError
+from ..store import atomic
 
 GRACE = 0.4  # seconds between TERM and KILL
 MARK = "GA_CALL"  # in the environment of all that a call starts: the marks of that call and those around it
@@ -38,6 +42,7 @@ class Job:
     born: int = 0
     boxed: bool = False
     kept: bool = False
+    log: Path | None = None  # where what it prints goes
     release: Callable[[], None] = lambda: None  # what it prints is read by somebody else from here on
 
 
@@ -59,6 +64,19 @@ def _background() -> list[Job]:
             if job.group not in found and _jobs.get(job.group) is job:
                 del _jobs[job.group]
     return [job for job in known if job.group in found]
+
+
+def output(group: int, lines: int = 20) -> str:
+    """The last lines of what it has printed since its call was over, as they are. Raises ToolError."""
+    with _lock:
+        log = _jobs[group].log if group in _jobs else None
+    try:
+        text = atomic.read_own(log).decode("utf-8", "replace") if log else ""
+    except FileNotFoundError:  # nothing was printed
+        text = ""
+    except OSError as error:
+        raise ToolError(f"cannot read {log}: {error.strerror or error}") from None
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def is_kept(group: int) -> bool:

@@ -57,6 +57,7 @@ class FakeAgent:
         self.busy = False
         self.stop = threading.Event()
         self.model = 0
+        self.sandbox_wish: str | None = None
         self._tasks: SimpleQueue[tuple[str, SimpleQueue[Item]] | None] = SimpleQueue()
         self.images: list[Any] = []
         self.outside: list[tuple[str, str]] = []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from fake_agent import FakeAgent
+from prompt_toolkit.utils import get_cwidth
 
+from ga import load_tool_schema
 from genericagent import prompts
 from genericagent.cli import commands
 from genericagent.cli.commands import COMMANDS, parse
@@ -17,12 +20,34 @@ from genericagent.errors import SessionError
 class Said(list[str]):
     """A chat that only remembers what it said."""
 
-    def __init__(self) -> None:
-        self.agent: Any = FakeAgent()
-        self.texts = prompts.catalog("chat")
+    def __init__(self, agent: Any = None) -> None:
+        self.agent: Any = agent or FakeAgent()
+        self.texts = dict(prompts.catalog("chat"))
         self.view = View(self.texts)
         self.running = self.closed = False
         self.listed: list[str] = []
+        self.menu: Any = None
+        self.face = self
+        self.input = ""
+        self.sent: list[str] = []
+
+    def choose(self, title: str, menu: Any) -> None:
+        self.extend([title, *menu.rows])
+        self.menu = menu
+
+    def pick(self, row: str) -> str:
+        """Choose the row that begins so."""
+        menu, self.menu = self.menu, None
+        self.clear()
+        menu.then(next(n for n, text in enumerate(menu.rows) if text.startswith(row)))
+        return "\n".join(self)
+
+    def give_back(self, text: str) -> bool:
+        self.input = text + self.input
+        return True
+
+    def submit(self, text: str) -> None:
+        self.sent.append(text)
 
     def say(self, key: str, **values: object) -> None:
         self.append(self.texts[key].format(**values))
@@ -96,22 +121,42 @@ def test_a_new_command_is_one_function_with_a_docstring() -> None:
     try:
         chat = Said()
         assert chat.run("/gr you") == "hello you"
-        assert "/greet NAME      say hello (/gr)" in chat.run("/help")
+        assert "/greet NAME            say hello (/gr)\n" in chat.run("/help")
     finally:
         del COMMANDS["greet"], COMMANDS["gr"]
 
 
 def test_docstrings_and_catalogue_drift_apart() -> None:
-    english = prompts._catalog("en", "chat")
+    english, chinese = prompts._catalog("en", "chat"), prompts._catalog("zh", "chat")
     for entry in set(COMMANDS.values()):
         assert english[f"help_{entry.name}"] == entry.function.__doc__
+        assert re.search("[\u4e00-\u9fff]", chinese[f"help_{entry.name}"]), f"/{entry.name} has no Chinese line"
+        assert entry.group in commands.GROUPS
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_help_is_wider_than_the_terminal(language: str) -> None:  # C100 C107
+    prompts.set_language(language)
+    try:
+        shown = Said().run("/help").split("\n")
+    finally:
+        prompts.set_language(None)
+    assert max(map(get_cwidth, shown)) < 80
+    assert [line for line in shown if line in ("Conversation", "对话")] and len(shown) < 60
+
+
+def test_a_tool_has_no_line_in_tools() -> None:
+    texts = prompts.catalog("chat")
+    assert all(f"tool_{tool['function']['name']}" in texts for tool in load_tool_schema())
 
 
 def test_llm_lists_and_switches() -> None:
     chat = Said()
-    assert chat.run("/llm") == "▸ 0  claude\n  1  gpt"
-    assert chat.run("/llm 1") == "  0  claude\n▸ 1  gpt"
-    assert chat.run("/llm cla").startswith("▸ 0")
+    assert chat.run("/llm") == "Which model?\nclaude\ngpt" and chat.menu.marked == 0
+    assert chat.pick("gpt") == "Model: 1" and chat.agent.model == 1
+    chat.run("/llm")
+    assert chat.menu.marked == 1
+    assert chat.run("/llm cla") == "Model: 0" and chat.agent.model == 0
     assert chat.run("/llm 7") == "there is no model 7: choose 0 to 1, or a part of a name"
 
 
@@ -122,6 +167,9 @@ def test_resume_lists_and_opens() -> None:
     assert chat.agent.session_id == "s-old"
     chat.run("/resume s-new")
     assert chat.agent.session_id == "s-new"
+    assert chat.run("/resume 1") == "that is this conversation"
+    chat.run("/continue")
+    assert chat.agent.session_id == "s-old"
 
 
 def test_sessions_are_searched_and_one_of_those_shown_goes_on() -> None:
@@ -134,6 +182,7 @@ def test_sessions_are_searched_and_one_of_those_shown_goes_on() -> None:
     assert chat.run("/resume 1").endswith("Going on with s-old: older") and chat.agent.session_id == "s-old"
     chat.run("/sessions")
     assert chat.run("/resume 1").endswith("Going on with s-new: older")
+    assert chat.run("/continue the zebra").startswith("  1   2 h ago  s-old")
     assert chat.run("/sessions wombat") == chat.run("/resume 7") == "no conversation has these words"
     assert chat.run("/sessions broken zebra").startswith("broken.jsonl.gz is damaged and is left out\n  1 ")
 
@@ -162,6 +211,16 @@ def test_the_rest() -> None:
 def test_a_command_that_changes_the_conversation_runs_beside_a_task() -> None:
     chat = Said()
     chat.running = True
-    for text in ("/new", "/llm 1", "/resume 1"):
+    for text in (
+        "/new",
+        "/llm 1",
+        "/resume 1",
+        "/continue",
+        "/rewind",
+        "/compact",
+        "/language zh",
+        "/sandbox off",
+        "/workspace /",
+    ):
         assert chat.run(text).endswith("has to wait: a task is running (/stop ends it)")
     assert chat.run("/cost") == "3 requests\n$0.01"
