@@ -131,6 +131,7 @@ def test_a_sequence_in_a_chat(
                Reply(status=200, body=f"<title>{EVIL}</title>".encode(), content_type="text/html"),
                Reply(text="fine <tool_use>", stop=SHORT, model=SHORT), say("the last one")]  # fmt: skip
     more = (
+        '[ui]\nbell = "off"\n'  # each sound is somebody else's
         f"[{json.dumps('section' + SHORT)}]\nx = 1\n[prices.{json.dumps('m' + SHORT)}]\ninput = {json.dumps(SHORT)}\n"
     )
     server = serve(replies, f"name{EVIL}", more)
