@@ -42,12 +42,16 @@ SHORT = f"{E}]52;c;cm0g{BEL}{E}[7;77H\x9b77;7H\u202e{E}]0;77{BEL}{E}[201~{E}c"
 
 # What prompt_toolkit and rich write: colours, cursor moves, erasing, and modes that are switched back
 OWN = re.compile(
-    rb"\x1b\[[0-9;]*m|\x1b\[\?(?:2004|25|7|12|1)[hl]|\x1b\[[0-2]?[JK]|\x1b\[\d*[ABCD]|\x1b\[>4;?\d?m|\x1b\[H|\r|\n|\t|\x08|\x1b\]2;[^\x00-\x1f\x7f]*GenericAgent\x07|\x1b\]2;\x07"
+    rb"\x1b\[[0-9;]*m|\x1b\[\?(?:2004|25|7|12|1)[hl]|\x1b\[[0-2]?[JK]|\x1b\[\d*[ABCD]|\x1b\[>4;?\d?m|\x1b\[H|\r|\n|\t|\x08"
 )
+
+
+TITLE = re.compile(rb"\x1b\]2;(?:[^\x00-\x1f\x7f]*GenericAgent)?\x07")  # ours, of the task that runs
 
 
 def reached(raw: bytes, own: re.Pattern[bytes] = OWN) -> list[str]:
     """What no program of ours writes, and each sequence that came through as it was."""
+    raw = TITLE.sub(b"", raw)
     text = own.sub(b"", raw).decode("utf-8", "backslashreplace")
     found = [
         s for s in SEQUENCES
