@@ -107,6 +107,7 @@ class _Reader:
         self._seen = seen
         self.out = Transcript()
         self._turn: Turn | None = None
+        self._begun: list[int] = []  # how many items there were at the begin of each task
         self._said, self._hidden = "", set[str]()  # the newest answer as it came; the tags that are taken out of it
         self._parsed: Iterator[Block] = iter(())  # its calls, where they stand in its text
         self._spent, self._task = Meter(), Meter()  # since the newest answer; since the task began
@@ -115,6 +116,10 @@ class _Reader:
         kind = record["type"]
         if kind == "message":
             self._message(record.get("message"))
+        elif kind == "cut" and isinstance(turns := record.get("turns"), int):
+            self._rewound(max(0, turns))
+        elif kind == "title":
+            self.out.title = self._line(record.get("title"))
         elif kind == "cut" and not self.out.items and isinstance(record.get("history"), list):
             for message in record["history"]:  # it was given as the beginning, or the beginning is lost
                 self._message(message, given=True)
@@ -140,11 +145,20 @@ class _Reader:
             _join(self._turn.used, self._spent)
         return self.out
 
+    def _rewound(self, tasks: int) -> None:
+        """The user went back to where so many tasks were left; what was spent stays in the total."""
+        if tasks < len(self._begun):
+            del self.out.items[self._begun[tasks] :], self._begun[tasks:]
+            self._turn = next(reversed(self.out.turns), None)
+            self._spent = Meter()
+
     def _line(self, value: Any) -> str:
         return one_line(self._seen(str(value or "")), 200)
 
     def _task_record(self, record: dict[str, Any]) -> None:
         used, status = record.get("usage"), str(record.get("status"))
+        if record.get("event") == "start":
+            self._begun.append(len(self.out.items))
         if record.get("event") == "end" and isinstance(used, dict):  # it counts the sub-agents too
             self._task = Meter()
             _add(self._task, used, record.get("cost"))

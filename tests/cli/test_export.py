@@ -152,6 +152,26 @@ def test_what_was_cut_from_the_context_is_missing() -> None:
         assert "earlier_turns" not in whole and len(whole) > len(before)
 
 
+def test_what_the_user_took_back_by_rewinding_is_exported(start: Any) -> None:
+    from genericagent import control
+
+    agent, _ = start([say("one"), say("two"), say("three")])
+    for text in ("first", "second"):
+        queue = agent.put_task(text)
+        while "done" not in queue.get(timeout=30):
+            pass
+    turn, _ = control.turns(agent)[1]
+    control.rewind(agent, turn)
+    queue = agent.put_task("another second")
+    while "done" not in queue.get(timeout=30):
+        pass
+    control.rename(agent, "My title")
+    told = transcript(agent.records())
+    texts = [item.text for item in told.items]
+    assert texts == ["first", "one", "another second", "three"] and told.title == "My title"
+    assert told.total.requests == 3 and [turn.n for turn in told.turns] == [1, 2]
+
+
 def test_a_history_that_was_given_is_missing() -> None:
     given = {"type": "cut", "history": [
         {"role": "user", "content": "from before"},
