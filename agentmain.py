@@ -57,7 +57,7 @@ from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
 from genericagent.store.journal import Journal, history_from, new_id, read
 from genericagent.store.ledger import Ledger
-from genericagent.store.restored import NOTES_LAST, Restored, message_from
+from genericagent.store.restored import NOT_THE_USER, NOTES_LAST, Restored, message_from
 from genericagent.tools.code_run import Limits
 from llmcore import SETTABLE, BaseClient, load_config, make_client, make_session, reload_mykeys
 from plugins import hooks
@@ -424,10 +424,9 @@ class GenericAgent:
         restored = history_from(records)
         self._journal, self.session_id = journal, journal.id
         self.guard = self._new_guard(restored.tainted)
-        for line in restored.lines:
-            if line.startswith("[USER]"):
-                self.guard.user_said(line)
-                self.evidence.user_said(line)
+        for line in restored.said:
+            self.guard.user_said(line)
+            self.evidence.user_said(line)
         folder = Path(restored.folder or str(journal.header.get("cwd") or ""))
         self._session_folder = folder if folder.is_absolute() and folder.is_dir() else None
         if restored.unknown:
@@ -629,7 +628,7 @@ class GenericAgent:
         self._budget.caps = self._caps()
         self.guard.enter(self.workspace, self.containment())
         self.evidence.begin()
-        if not task.source.startswith(("file", "reflect")):
+        if not task.source.startswith(NOT_THE_USER):
             self.guard.user_said(task.query)
             self.evidence.user_said(task.query)
         handler = self.handler = GenericAgentHandler(self, self.lines, self.workspace)

@@ -26,7 +26,7 @@ from genericagent.memory.evidence import COUNTED, Evidence
 from genericagent.prompts import say
 from genericagent.safety.asking import NO
 from genericagent.safety.confine import Confinement
-from genericagent.safety.guard import TERMINAL, Containment, Guard, Ruling, real
+from genericagent.safety.guard import Containment, Guard, Ruling, real
 from genericagent.safety.redact import MARK as MASK
 from genericagent.safety.redact import SHORTEST, Redactor
 from genericagent.store import atomic
@@ -501,8 +501,9 @@ class GenericAgentHandler(BaseHandler):
     def search_sessions(self, words: str, days: float | None = None) -> Any:
         """What earlier conversations say about these words. Raises ToolError where they are not for this task: a rule
         denies it, or somebody else's text may be asking and nobody watches."""
-        unwatched = self.guard.tainted and self.guard.origin not in TERMINAL
-        if unwatched or self.guard.rule("file_read", {"path": str(paths.sessions())}, self.cwd).verdict != "allow":
+        if (self.guard.tainted and not self._somebody) or self.guard.rule(
+            "file_read", {"path": str(paths.sessions())}, self.cwd
+        ).verdict != "allow":
             raise ToolError(say("sessions_hidden"))
         found, _ = self.parent.search_sessions(words, days, most=9, width=400) if self.parent else ([], [])
         hits = [hit for hit in found if hit.session.id != self.parent.session_id]

@@ -423,6 +423,23 @@ def test_a_token_that_the_user_gives_is_written_exactly(start: Start) -> None:  
     assert (paths.temp() / "config.ini").read_text() == f"token = {token}\n"
 
 
+@pytest.mark.parametrize("source", ["user", "file", "reflect:mail"])
+def test_somebody_elses_text_becomes_the_users_words_after_a_resume(start: Start, source: str) -> None:
+    agent, _ = start([say("seen")])
+    queue = agent.put_task("the gate is at gate.example.com", source=source)
+    while "done" not in queue.get(timeout=30):
+        pass
+    id = agent.session_id
+    agent.new_session()
+    assert "gate.example.com" not in agent.guard.hosts
+    agent.resume(id)
+    known = (
+        "gate.example.com" in agent.guard.hosts,
+        bool(agent.evidence.of("x.md", ["gate at gate.example.com"], [], {})[0]),
+    )
+    assert known == ((True, True) if source == "user" else (False, False))
+
+
 def test_each_resumed_conversation_works_in_its_own_folder(start: Start, tmp_path: Path) -> None:
     ids = []
     for name in ("one", "two"):

@@ -86,7 +86,7 @@ def test_nothing_is_found_plainly(search: Any) -> None:
 
 @pytest.mark.parametrize(
     ("origin", "tainted", "deny", "hidden"),
-    [("chat", "page", "", False), ("watcher", "", "", False), ("watcher", "page", "", True), ("remote", "page", "", True),
+    [("chat", "page", "", False), ("script", "page", "", True), ("script", "", "", False), ("watcher", "", "", False), ("watcher", "page", "", True), ("remote", "page", "", True),
      ("chat", "", "read:{sessions}/**", True), ("chat", "", "read:{sessions}", True), ("chat", "", "read:/elsewhere", False)],
 )  # fmt: skip
 def test_conversations_are_not_for_a_task_that_nobody_watches_or_a_rule_denies(
@@ -97,6 +97,7 @@ def test_conversations_are_not_for_a_task_that_nobody_watches_or_a_rule_denies(
     agent = GenericAgent(Options(workspace=tmp_path))
     handler = GenericAgentHandler(agent, cwd=tmp_path)
     agent.guard = Guard(origin, rules, tainted=tainted)
+    agent.can_ask = origin == "chat"
     if hidden:
         with pytest.raises(ToolError, match="earlier conversations are not shown"):
             handler.search_sessions("zebra")

@@ -75,7 +75,7 @@ def _rounds(args: Namespace, folder: Path, make_agent: Callable[[], GenericAgent
             if args.inherit:
                 from ..tools.subagents import RESULT
 
-                sys.stdout.write(f"{RESULT.decode()}{json.dumps(outcome(end))}")
+                sys.stdout.write(f"{RESULT.decode()}{args.inherited['word']} {json.dumps(outcome(end))}")
                 sys.stdout.flush()
             reply = None if end["status"] == "interrupted" else _await_reply(folder, args.wait or 0)
             if reply is None:
@@ -156,7 +156,8 @@ def _seed(agent: GenericAgent, given: str | None, folder: Path) -> None:
 
 def _until_alone(agent: GenericAgent) -> None:
     """Whoever started this holds the other end of stdin for as long as it wants the task, and lives."""
-    sys.stdin.buffer.read()
+    while os.read(0, 1 << 12):  # not through a buffer, whose lock would be held at the end of the program
+        pass
     agent.close()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 UNKNOWN = "interrupted, outcome unknown: the program ended while this ran; look before you do it again"
+NOT_THE_USER = ("file", "reflect")  # beginnings of sources of tasks whose request may be somebody else's text
 NOTES_LAST = ("done", "needs_input", "limit")  # ends of a task whose notes the next one is shown
 _TEXT = {"text": "text", "thinking": "thinking", "redacted_thinking": "data", "refusal": "text"}
 
@@ -18,6 +19,7 @@ class Restored:
 
     history: list[Any] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # those of them that are the user's own words
     key_info: str = ""
     title: str = ""  # what the user called it, else the first request
     folder: str = ""  # where it went on, when the user chose another one
@@ -34,6 +36,7 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
     out = Restored()
     calls: list[str] = []  # that the newest reply made in its text
     results: dict[str, Any] = {}  # since the newest reply
+    by_user = False  # the task that runs
     for record in records:
         kind = record.get("type")
         if kind == "message":
@@ -53,10 +56,15 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
             if isinstance(record.get("lines"), list):  # the user went back
                 out.lines = [line for line in record["lines"] if isinstance(line, str)]
                 out.key_info, calls, results = str(record.get("key_info") or ""), [], {}
+                out.said = [line for line in out.said if line in out.lines]
         elif kind == "line" and isinstance(record.get("text"), str):
             out.lines.append(record["text"])
+            if by_user and record["text"].startswith("[USER]"):
+                out.said.append(record["text"])
         elif kind == "note":
             out.key_info = str(record.get("key_info") or "")
+        elif kind == "task" and record.get("event") == "start":
+            by_user = not str(record.get("source") or "file").startswith(NOT_THE_USER)
         elif kind == "task" and record.get("event") == "end" and record.get("status") not in NOTES_LAST:
             out.key_info = ""
         elif kind == "title":

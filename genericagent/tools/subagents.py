@@ -22,7 +22,7 @@ from .jobs import MARK, Job, end, exists, started
 AT_ONCE, AT_MOST = 8, 32  # the latter of one task
 GRACE = 5.0  # seconds that a child has to end by itself
 TICK = 0.05
-RESULT = b"\n[RESULT] "  # what stands before a child's result on its stdout
+RESULT = b"\n[RESULT] "  # what stands, with a word that only the child was told, before its result on its stdout
 TOLD = ("status", "answer", "error", "turns", "cost", "files_changed")  # of result.json
 
 
@@ -30,7 +30,8 @@ TOLD = ("status", "answer", "error", "turns", "cost", "files_changed")  # of res
 class Child:
     name: str
     process: subprocess.Popen[bytes]
-    said: IO[bytes]  # its stdout, a file without a name: its result, which no script of it or of another can write
+    said: IO[bytes]  # its stdout, a file without a name: its result
+    word: str  # stands before the result: without a sandbox a script could write into that file too
     job: Job  # it and all that it starts
 
     def let_go(self) -> None:
@@ -92,7 +93,7 @@ def _started(name: str, prompt: str, command: Sequence[str], inherited: Mapping[
     folder.mkdir(mode=0o700, parents=True)
     atomic.write_own(folder / "input.txt", prompt)
     said = tempfile.TemporaryFile()  # noqa: SIM115  # the child's
-    mark = os.urandom(6).hex()
+    mark, word = os.urandom(6).hex(), os.urandom(16).hex()
     with atomic.open_own(folder / "stderr.log") as log:
         process = subprocess.Popen(
             [*command, "--task", name, "--inherit"],
@@ -104,9 +105,9 @@ def _started(name: str, prompt: str, command: Sequence[str], inherited: Mapping[
         )
     assert process.stdin
     with contextlib.suppress(BrokenPipeError):  # it ended at once; its result says why
-        process.stdin.write(json.dumps(inherited).encode() + b"\n")
+        process.stdin.write(json.dumps({**inherited, "word": word}).encode() + b"\n")
         process.stdin.flush()
-    return Child(name, process, said, Job(process.pid, mark, name, born=started(process.pid)))
+    return Child(name, process, said, word, Job(process.pid, mark, name, born=started(process.pid)))
 
 
 def _end(children: Sequence[Child]) -> None:
@@ -127,7 +128,7 @@ def _result(child: Child) -> dict[str, Any]:
     """What the model is told of a child that has ended, and under "full" all that it said; why there is nothing, where it is."""
     child.said.seek(0)
     try:
-        found = json.loads(child.said.read().rpartition(RESULT)[2])
+        found = json.loads(child.said.read().rpartition(RESULT + child.word.encode() + b" ")[2].partition(b"\n")[0])
         return {**{key: found[key] for key in TOLD if found.get(key)}, "status": found["status"], "full": found}
     except (ValueError, KeyError, TypeError):
         log = paths.task_dir(child.name) / "stderr.log"

@@ -55,6 +55,22 @@ def served(model_server: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return start
 
 
+def test_a_sub_agent_ends_by_a_crash_of_the_interpreter(served: Callable[..., Any], ga_home: Path) -> None:
+    served([say("done")])
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "agentmain.py"), "--task", "sub", "--input", "hi", "--inherit"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin and process.stdout and process.stderr
+    process.stdin.write(b'{"word": "w0rd"}\n')
+    process.stdin.flush()  # and it stays open: the parent lives
+    assert (
+        process.wait(30) == 0 and b"[RESULT] w0rd {" in process.stdout.read() and b"Fatal" not in process.stderr.read()
+    )
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        pipe.close()
+
+
 def alive(name: str) -> list[int]:
     """Processes of sub-agents of this test's home."""
     found = []
