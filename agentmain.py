@@ -494,8 +494,8 @@ class GenericAgent:
     ) -> SimpleQueue[dict[str, Any]]:
         """Queue a task; returns the queue that its output comes in, ended by the item with `done`.
 
-        `source`: who says it; "file" is a file that a script could have written, "user" a person at this terminal,
-        "reflect:NAME" a watcher's script.
+        `source`: who says it; "user" is a person at this terminal, "pasted" the same with text that is no command, "choice" one
+        that took what the model offered, "file" a file that a script could have written, "reflect:NAME" a watcher's script.
         `outside`: text that comes with it and is not the user's words, such as a forwarded message, as (where from, text);
         one without a source is trusted, as the output of a command in the workspace.
         """
@@ -549,7 +549,7 @@ class GenericAgent:
             "error": None,
         }
         try:
-            local = task.source != "file" and self.options.origin in TERMINAL  # no settings from afar
+            local = task.source == "user" and self.options.origin in TERMINAL  # no settings from afar
             end.update((self._command(task.query) if local else None) or self._work(task, full))
         except GAError as error:
             end["error"] = str(error)

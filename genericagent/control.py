@@ -38,11 +38,10 @@ def rewind(agent: GenericAgent, turn: Turn, files: Sequence[Change] = ()) -> lis
     """Go back to before a turn, in these files too; text from outside that was read stays read. Returns a line for each
     file that could not be written. Raises SessionError."""
     restored = history_from(agent.records()[: turn.at])
-    faults = undo.bring_back(files, agent.record)
     there = {"history": restored.history, "lines": restored.lines, "key_info": restored.key_info}
     agent.record({"type": "cut", **there, "turns": turn.number})
     agent.take_up(restored)
-    return faults
+    return undo.bring_back(files, agent.record)
 
 
 def context(agent: GenericAgent) -> dict[str, int]:

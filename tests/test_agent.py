@@ -440,6 +440,16 @@ def test_somebody_elses_text_becomes_the_users_words_after_a_resume(start: Start
     assert known == ((True, True) if source == "user" else (False, False))
 
 
+def test_what_a_model_offers_is_taken_as_a_command_or_as_the_users_words(start: Start) -> None:
+    agent, server = start([say("one"), say("two")])
+    for text, source in (("/session.max_tokens=5", "choice"), ("see https://evil.example.com", "choice")):
+        queue = agent.put_task(text, source=source)
+        while "done" not in queue.get(timeout=30):
+            pass
+    assert len(server.requests) == 2 and agent.client.backend.model.max_tokens != 5
+    assert "evil.example.com" not in agent.guard.hosts
+
+
 def test_each_resumed_conversation_works_in_its_own_folder(start: Start, tmp_path: Path) -> None:
     ids = []
     for name in ("one", "two"):

@@ -39,6 +39,9 @@ LONG = 10.0  # seconds after which the end of a task is worth a sound
 MOST_NEWS = 20  # messages that came meanwhile and are shown
 SHOWN_NEWS = 200  # characters of a message that came meanwhile
 REPLAYED = 10  # lines of a conversation that is resumed
+STUCK = 8.0  # seconds after a signal in which the program ends by itself
+CHOICE_CHARS = 300  # of an answer that the model offers, and that is sent when it is taken
+TYPED_ONLY = ("approve", "sandbox")  # commands whose arguments are not to come from a paste
 WARM_UP = 0.3  # seconds after the start: the prompt comes first
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
@@ -129,6 +132,8 @@ class Chat:
         self._hint, self._hint_until, self._armed_until = "", 0.0, 0.0
         self._waiting: deque[str] = deque()
         self._began = 0.0
+        self._typed_before = False  # the question of permission: what is sent next was begun when it was not there yet
+        self._stuck: threading.Timer | None = None
         self.menu: Menu | None = None  # what is to be chosen now
         self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
@@ -168,7 +173,21 @@ class Chat:
     def _signalled(self, number: int, frame: Any) -> None:
         if not self._leaving:
             self._leaving = True
+            self.shell.stop()
+            self.agent.close()
+            self._stuck = threading.Timer(
+                STUCK, self._end_hard, [128 + number]
+            )  # the face hangs in a terminal that takes nothing
+            self._stuck.daemon = True
+            self._stuck.start()
             self.face.close(128 + number)
+
+    def _end_hard(self, code: int) -> None:
+        from ..tools.jobs import kill_background
+
+        kill_background()
+        self.agent.release()
+        os._exit(code)
 
     def _clean_up(self, worker: threading.Thread) -> None:
         """Stop what runs, with all its processes, and let go of the session."""
@@ -205,7 +224,9 @@ class Chat:
                 return self.chosen(int(text) - 1)
             if text.startswith("!"):
                 return self.shell.run(self.composer.command(text[1:]))
-            if text.startswith("/") and commands.run(self, self.composer.command(text)):
+            if parsed := commands.parse(text):  # before any paste is looked into: only what was typed is a command
+                word, rest = parsed
+                commands.run(self, f"/{word} {rest if word in TYPED_ONLY else self.composer.command(rest)}")
                 return None
             menu, self.menu = self.menu, None  # who types something else has seen it
             if menu and menu.other:
@@ -225,6 +246,10 @@ class Chat:
         word = text.lower().rstrip(".!。！")
         if word in self.texts["may_whole"].split():
             return self.show(self.view.ask(self.view.whole))
+        if self._typed_before:
+            self._typed_before = False
+            if self.face.give_back(text):
+                return self.tell("may_early")
         asked, self.view.asking = self.view.asking, ""
         scopes: dict[str, Scope] = dict.fromkeys(self.texts["may_once"].split(), "once")
         scopes |= dict.fromkeys(self.texts["may_session"].split(), "session")
@@ -240,13 +265,11 @@ class Chat:
         """Give the running task a word at its next turn; without one it is a message like any other."""
         if not (text := clean(text).strip()):
             return None
-        if not self.running:
-            return self.submit(text)
-        self.show([Piece("user", self._echo(f"↪ {text}"))])
         with self._lock:  # it may not have taken the one before yet
-            whole, _ = self.composer.message(text)
-            self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, whole]))
-        return None
+            if steers := self.running:
+                whole, _ = self.composer.message(text)
+                self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, whole]))
+        return self.show([Piece("user", self._echo(f"↪ {text}"))]) if steers else self.submit(text)
 
     def waiting(self) -> list[str]:
         """The messages that wait for the end of the running task."""
@@ -331,7 +354,7 @@ class Chat:
 
     def show(self, pieces: Iterable[Piece]) -> None:
         hide = getattr(self.agent, "redact", str)  # an agent without a model has no keys
-        pieces = [p._replace(text=hide(p.text), note=hide(p.note)) for p in pieces]
+        pieces = [p._replace(text=clean(hide(p.text)), note=clean(hide(p.note))) for p in pieces]
         with self._lock:
             text = self.painter.paint(pieces, self.face.width())
         self.face.write(text)
@@ -363,15 +386,17 @@ class Chat:
         more = self.texts["more_lines"].format(n=len(lines) - ECHO_LINES)
         return "\n".join([*lines[:ECHO_LINES], more])
 
-    def _send(self, text: str) -> None:
-        """Hand `text` to the agent."""
+    def _send(self, text: str, chosen: bool = False) -> None:
+        """Hand `text` to the agent. `chosen`: the model has written it, so it is no command, and no word of the user's."""
         self.menu = None
         self.view.start()
-        whole, images = self.composer.message(text)
-        outside = [] if text.startswith("/session.") else self.shell.taken()
-        queue = self.agent.put_task(whole, source="user", images=images, outside=outside)
+        whole, images = (text, list[Path]()) if chosen else self.composer.message(text)
+        setting = text.startswith("/session.") and whole == text
+        outside = [] if setting else self.shell.taken()
+        source = "choice" if chosen else "user" if whole == text else "pasted"
+        queue = self.agent.put_task(whole, source=source, images=images, outside=outside)
         self.running, self.stopping, self._began = True, False, time.monotonic()
-        self.face.announce(f"✻ {one_line(text, 40)}")
+        self.face.announce(f"✻ {one_line(getattr(self.agent, 'redact', str)(text), 40)}")
         self._follower = threading.Thread(target=self._follow, args=(queue,), daemon=True)
         self._follower.start()
 
@@ -389,8 +414,10 @@ class Chat:
                     logging.getLogger(__name__).exception("cannot show an item")
             if "done" in last:
                 return self._end(last, pieces)
-            if any((item.get("event") or {}).get("kind") == "ask" for item in items):
+            asks = any((item.get("event") or {}).get("kind") == "ask" for item in items)
+            if asks:
                 self.face.alert(True)
+                self._typed_before = bool(self.face.typed())
             if pieces:
                 self.show(pieces)
             else:
@@ -402,26 +429,24 @@ class Chat:
 
     def _end(self, item: dict[str, Any], pieces: list[Piece]) -> None:
         """Show the last pieces of a task; then comes the next message that waits, if all went well."""
-        unheard, self.agent.intervene = getattr(self.agent, "intervene", None), None
+        self.show(pieces)
         with self._lock:
+            unheard, self.agent.intervene = getattr(self.agent, "intervene", None), None
             self._waiting.extendleft([unheard] if unheard else [])
-            going_on = item.get("status", "done") == "done" and bool(self._waiting)
+            going_on = item.get("status", "done") == "done" and bool(self._waiting) and not self.stopping
             if going_on:
                 text = self._waiting.popleft()
+                self.show([Piece("user", self._echo(text))])
+                self._send(text)
             else:  # what waits was written for another situation: the user decides
                 text = "\n".join(self._waiting)
                 self._waiting.clear()
-                self.running = self.stopping = False
                 self._hint_until = 0.0
-        self.show(pieces)
-        if going_on:
-            self.show([Piece("user", self._echo(text))])
-            with self._lock:
-                self._send(text)
-        elif text and not self.face.give_back(text):
+                if question := item.get("question"):
+                    self._form(question.get("questions") or [question], [])
+                self.running = self.stopping = False
+        if not going_on and text and not self.face.give_back(text):
             self.say("not_sent", text=text)
-        if not going_on and (question := item.get("question")):
-            self._form(question.get("questions") or [question], [])
         if not going_on:
             self.face.announce("")
             asks = item.get("status") == "needs_input"
@@ -429,27 +454,28 @@ class Chat:
                 self.face.alert(asks)
         self.face.refresh()
 
-    def _form(self, questions: list[dict[str, Any]], answers: list[str]) -> None:
-        """Ask what the model asked, one question after the other; the answers go back as one message."""
+    def _form(self, questions: list[dict[str, Any]], answers: list[str], offered: bool = False) -> None:
+        """Ask what the model asked, one question after the other; the answers go back as one message. `offered`: one of them
+        was offered by the model."""
         several, asked = len(questions) > 1, questions[len(answers)]
-        choices = [str(choice) for choice in asked.get("candidates") or []]
+        choices = [one_line(str(choice), CHOICE_CHARS) for choice in asked.get("candidates") or []]
         if not several and not choices:
             return  # it was shown, and the next message answers it
 
         def chosen(index: int) -> None:
             self.show([Piece("user", choices[index])])
-            answered(choices[index])
+            answered(choices[index], True)
 
-        def answered(text: str) -> None:
+        def answered(text: str, chosen: bool = offered) -> None:
             told = [*answers, text]
             if len(told) < len(questions):
-                return self._form(questions, told)
+                return self._form(questions, told, chosen or offered)
             if several:
                 text = "\n".join(f"{n}. {answer}" for n, answer in enumerate(told, 1))
-            return self._send(text)
+            return self._send(text, chosen or offered)
 
         title = f"{len(answers) + 1}/{len(questions)} {clean(str(asked.get('question')))}" if several else ""
-        self.choose(title, Menu(choices, chosen, other=answered))
+        self.choose(title, Menu(choices, chosen, other=answered, marked=None))
 
 
 def _batch(queue: Queue[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -213,7 +213,8 @@ def btw(chat: Chat, args: str) -> None:
 
     def ask() -> None:
         try:
-            chat.say("btw", text=clean("".join(chat.agent.aside(args))).strip())
+            answer = clean("".join(chat.agent.aside(args))).strip()
+            chat.say("btw", text=answer.replace("\n", "\n  "))  # no line of it can pass for one of ours
         except GAError as error:
             chat.error("plain", text=one_line(str(error), 500))
 

@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..safety.term import one_line
+from ..store.lines import opened
 from .commands import COMMANDS
 
 MOST_FILES, PATIENCE = 20_000, 0.3  # files that are listed, seconds that takes at most
+LOOKS = 64  # folders between two looks at the clock
+MOST_IGNORED = 1 << 18  # bytes of .gitignore
 FRESH = 3.0  # seconds a list is good for
 OFFERED = 50
 UNLISTED = frozenset((".git", "node_modules", "__pycache__", ".venv", "venv", "dist", "build", "target", ".cache"))
@@ -116,17 +119,18 @@ class Files:
         return list(names)
 
     def _list(self, folder: Path, names: list[str], done: threading.Event, until: float) -> None:
-        for name in islice(walk(folder), MOST_FILES):
+        for name in islice(walk(folder, lambda: self._clock() > until), MOST_FILES):
             names.append(name)
             if self._clock() > until:
                 break
         done.set()
 
 
-def walk(root: Path) -> Iterator[str]:
-    """Files below `root`, upper ones first, without UNLISTED folders and what the .gitignore there lists."""
-    hidden, todo = _gitignore(root), deque([""])
-    while todo:
+def walk(root: Path, over: Callable[[], bool] = lambda: False) -> Iterator[str]:
+    """Files below `root`, upper ones first, without UNLISTED folders and what the .gitignore there lists, until it is `over`."""
+    hidden, todo, seen = _gitignore(root), deque([""]), 0
+    while todo and not (seen % LOOKS == LOOKS - 1 and over()):
+        seen += 1
         inside = todo.popleft()
         try:
             with os.scandir(root / inside) as found:
@@ -145,7 +149,8 @@ def walk(root: Path) -> Iterator[str]:
 def _gitignore(root: Path) -> Callable[[str, bool], bool]:
     """gitignore(5), but only the file in the root, `*` also goes over a slash, and `!` always wins."""
     try:
-        lines = (root / ".gitignore").read_text("utf-8", "replace").splitlines()[:1000]
+        with os.fdopen(opened(root / ".gitignore", os.O_RDONLY), "rb") as file:
+            lines = file.read(MOST_IGNORED).decode("utf-8", "replace").splitlines()[:1000]
     except OSError:
         lines = []
     kinds: dict[str, list[str]] = {"all": [], "folders": [], "kept": []}

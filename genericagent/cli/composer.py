@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from .chat import Chat
 
 PASTED_LINES, PASTED_CHARS = 10, 1000  # a longer paste is shown as a mark
-RECALLED = 200_000  # characters of a message that the history keeps whole; a longer one keeps its marks
+LONG_INPUT = 20_000  # characters in the input from which keys become slow
+RECALLED = 20_000  # characters of a message that the history keeps whole; a longer one keeps its marks
 DROPPED = 8000  # characters of a paste that may be paths
 SECONDS = 600  # that a `!command` may run
 LIMIT = 10_000  # characters of its output that go to the model
@@ -53,6 +54,13 @@ _CLIPBOARD = (
     ("pngpaste", "-"),
     ("osascript", "-e", "the clipboard as «class PNGf»"),
 )
+
+
+def is_order(text: str) -> bool:
+    """Whether the chat or the agent would do something at once with it."""
+    from .commands import parse
+
+    return text.lstrip().startswith(("!", "/session.")) or parse(text) is not None
 
 
 class Composer:
@@ -76,9 +84,17 @@ class Composer:
             if any(map(self._images.get, written)):
                 return " ".join(written)
         lines = text.rstrip("\n").count("\n") + 1
-        # what looks like a mark is no mark when it was pasted: as a paste of its own it isn't looked into
-        if lines <= PASTED_LINES and len(text) <= PASTED_CHARS and not self._mark.search(text):
+        # what looks like a mark is no mark when it was pasted: as a paste of its own it isn't looked into; neither is a command
+        short = lines <= PASTED_LINES and len(text) <= PASTED_CHARS
+        if short and not self._mark.search(text) and not is_order(text):
             return text
+        return self._as_mark(text, lines)
+
+    def marked(self, text: str) -> str:
+        """A text that goes back into the input: a long one as a mark, since each key would take its time with it."""
+        return text if len(text) <= LONG_INPUT else self._as_mark(text, text.count("\n") + 1)
+
+    def _as_mark(self, text: str, lines: int) -> str:
         mark = self._texts["pasted"].format(n=len(self._pastes) + 1, lines=lines)
         self._pastes[mark] = text
         return mark

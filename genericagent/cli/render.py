@@ -33,6 +33,40 @@ RESULT_WIDTH = 100  # of the first line of a result that has no output of its ow
 LIVE_LINES = 3  # of a running tool's output
 KEPT_LINES = 5_000  # of a tool's output that can be unfolded
 HELD_LINES, HELD_CHARS = 6, 600  # what a turn may say before a tool call and still be folded into its summary
+LANGUAGES = frozenset(  # those that are highlighted; the patterns of some others take seconds for a hostile line
+    [
+        "bash",
+        "sh",
+        "shell",
+        "console",
+        "python",
+        "py",
+        "python3",
+        "json",
+        "toml",
+        "yaml",
+        "yml",
+        "ini",
+        "diff",
+        "html",
+        "xml",
+        "css",
+        "javascript",
+        "js",
+        "typescript",
+        "ts",
+        "c",
+        "cpp",
+        "go",
+        "rust",
+        "sql",
+        "make",
+        "dockerfile",
+        "markdown",
+        "md",
+    ]
+)
+CODE_WIDTH = 400  # characters of a line of code that is highlighted
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 HINTS = ("script", "path", "command", "url", "query", "question", "key_info", "content")
 
@@ -43,6 +77,7 @@ _FENCE = re.compile(rf"((?:{_ITEM.pattern})?[ \t]*)(`{{3,}}|~{{3,}})[ \t]*([^`]*
 _TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-*:?[ \t]*)+$")
 _HEADER = re.compile(r"\s*(\*\*)?(LLM Running \(Turn \d+\)|Turn \d+) \.\.\.(\*\*)?\s*$")
 _TOOL_FENCE = "`````"
+_OURS = re.compile(r"(?m)^((?:\x1b\[[0-9;]*m)*)(?=[❯✓✗●▸▾⏳]|── )")  # how our own lines begin
 _PADDING = re.compile(r" +(?=(?:\x1b\[0?m)?$)", re.M)  # rich fills lines up, which is a nuisance when copying
 _EMPTY = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+|(?:\n(?:\x1b\[[0-9;]*m)*)+\Z")
 # Chinese and Japanese text may break after each character, but not before closing nor after opening marks.
@@ -550,7 +585,7 @@ class Painter:
         if self._rich and piece.kind in ("md", "code"):
             try:
                 if (painted := _rich(piece, width, self._colour)).strip():
-                    return painted
+                    return _OURS.sub(r"\1 ", painted)
             except Exception:  # a fault in the renderer costs the colours, not the text
                 logging.getLogger(__name__).exception("cannot render a piece of %d characters", len(piece.text))
         colour, mark = _FORMS[piece.kind]
@@ -642,12 +677,13 @@ def _kit() -> tuple[Callable[[str], Any], Callable[[str, str], Any], Any]:
             self.parsed = parser.parse(text)
 
     def code(text: str, language: str) -> Any:
-        syntax = Syntax("", language or "text", theme="ansi_dark", background_color="default")
+        slow = language not in LANGUAGES or any(len(line) > CODE_WIDTH for line in text.split("\n"))
+        syntax = Syntax("", "text" if slow else language, theme="ansi_dark", background_color="default")
         highlighted = syntax.highlight(text)
         highlighted.right_crop(len(highlighted) - len(highlighted.plain.removesuffix("\n")))
         return highlighted
 
-    return Plain, code, Theme({"markdown.code": "bold cyan"})
+    return Plain, code, Theme({"markdown.code": "magenta"})
 
 
 def short(n: int) -> str:

@@ -84,6 +84,9 @@ class Lines:
     def give_back(self, text: str) -> bool:
         return False
 
+    def typed(self) -> str:
+        return ""
+
     def announce(self, title: str) -> None:
         """A plain terminal has no title and makes no sound."""
 
@@ -168,6 +171,10 @@ class Screen:
                 self._put(text)
         return None
 
+    def typed(self) -> str:
+        """What stands in the input and was not sent yet."""
+        return str(self._session.default_buffer.text)
+
     def announce(self, title: str) -> None:
         """What the terminal's title says: what runs, or nothing."""
         if self._ui("title", True):
@@ -208,6 +215,8 @@ class Screen:
 
     def give_back(self, text: str) -> bool:
         """Put text into the input, before what is there; False when there is no input any more."""
+
+        text = self._chat.composer.marked(text)
 
         def insert() -> None:
             buffer = self._session.default_buffer
@@ -255,7 +264,8 @@ class Screen:
 
     def _queue(self, width: int) -> list[str]:
         """The waiting messages, the next one first, and how to take the last one back."""
-        waiting = self._chat.waiting()
+        hide = getattr(self._chat.agent, "redact", str)
+        waiting = list(map(hide, self._chat.waiting()))
         rows = [f"⏳ {one_line(text, 200)}" for text in waiting[:QUEUE_ROWS]]
         if waiting:
             rows.append(f"   {self._chat.texts['queued'].format(n=len(waiting))} · {self._chat.texts['take_back']}")

@@ -311,7 +311,7 @@ class Guard:
         """What is asked: the tool, why, and what exactly would run; in short, and whole."""
         parts = (str(args[name]) for name in ("script", "old_content", "new_content", "content") if args.get(name))
         lines = [f"  │ {line}" for part in parts for line in visible(part).split("\n")]
-        where = [say("may_where", folder=visible(str(args["cwd"])))] if args.get("cwd") else []
+        where = [say("may_where", folder=one_line(visible(str(args["cwd"])), 300))] if args.get("cwd") else []
         head = [say("may_question", tool=tool), *(f"  {why}" for why in whys), *where]
         fit = len(lines) <= SHOWN and all(len(line) <= WIDE for line in lines)
         short = [line if len(line) <= WIDE else f"{line[:WIDE]}…" for line in lines[:SHOWN]]

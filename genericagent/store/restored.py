@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 UNKNOWN = "interrupted, outcome unknown: the program ended while this ran; look before you do it again"
-NOT_THE_USER = ("file", "reflect")  # beginnings of sources of tasks whose request may be somebody else's text
+NOT_THE_USER = ("file", "reflect", "choice")  # beginnings of sources of tasks whose request may be somebody else's text
 NOTES_LAST = ("done", "needs_input", "limit")  # ends of a task whose notes the next one is shown
 _TEXT = {"text": "text", "thinking": "thinking", "redacted_thinking": "data", "refusal": "text"}
 

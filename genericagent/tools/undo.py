@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import paths
-from ..errors import ToolError
+from ..errors import GAError, ToolError
 from ..store import atomic
 from ..store.restored import Change
 from .files import editing
@@ -115,7 +115,7 @@ def bring_back(changes: Iterable[Change], record: Callable[[dict[str, Any]], Non
                     path.unlink()
                 else:
                     atomic.write_bytes(path, old)
-        except (OSError, ToolError) as error:
+        except (OSError, GAError) as error:
             faults.append(f"{path}: {error}")
     return faults
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 from genericagent.errors import NoSuchSession
 from genericagent.safety.guard import Guard
@@ -48,6 +48,11 @@ def tool(name: str, args: dict[str, Any], output: list[str], ok: bool = True, re
 class FakeAgent:
     verbose = True
     intervene: str | None = None
+    answers: ClassVar[list[str]] = []
+
+    def answer(self, id: str, answer: Any) -> bool:
+        self.answers.append(answer.scope)
+        return True
 
     def __init__(self) -> None:
         self.got: list[str] = []
@@ -139,6 +144,14 @@ class FakeAgent:
             question = {"question": "Which colour?", "candidates": ["red", "blue"]}
             yield DONE | {"status": "needs_input", "question": question}
             return
+        elif word == "permit":  # asks as soon as the file is there
+            yield from turn("")
+            while not Path(rest).exists():
+                time.sleep(0.005)
+            yield event("ask", id="q1", question="May code_run do this?", whole="all of it")
+            while not self.answers:
+                time.sleep(0.005)
+            yield text(f"answered {self.answers.pop()}")
         elif word == "form":
             yield from turn("I have to know.")
             questions = [

@@ -431,7 +431,7 @@ def test_a_question_is_answered_by_a_number_or_text(start: Callable[..., Termina
     t = start()
     t.ask("ask")
     assert "Which colour?" in t.lines() and "Waiting for" not in t.text()
-    t.until("❯ 1. red\n  2. blue\nready\n❯")
+    t.until("  1. red\n  2. blue\nready\n❯")
     t.ask("2")
     assert "got 'blue'" in t.text() and "1. red" not in t.text()
     t.ask("2")
@@ -441,22 +441,65 @@ def test_a_question_is_answered_by_a_number_or_text(start: Callable[..., Termina
 def test_the_arrow_keys_do_not_choose_or_text_of_ones_own_is_refused(start: Callable[..., Terminal]) -> None:
     t = start()
     t.ask("ask")
+    t.until("  1. red")
+    t.send(b"\r\x1b[B")  # Enter alone takes nothing that the model offers
     t.until("❯ 1. red")
     t.send(b"\x1b[B")
     t.until("❯ 2. blue")
     t.send(b"\x1b[B\x1b[A\r")
     t.until("got 'blue'")
     t.ask("ask")
-    t.until("❯ 1. red")
+    t.until("  1. red")
     t.ask("green")
     assert "got 'green'" in t.text() and "1. red" not in t.text()
+
+
+def test_what_was_typed_before_a_question_answers_it(start: Callable[..., Terminal], tmp_path: Path) -> None:  # C103
+    t = start()
+    t.send(f"permit {tmp_path}/go\r")
+    t.until("waiting for the model")
+    t.send("y")
+    t.until(lambda: t.input() == "y")
+    (tmp_path / "go").touch()
+    t.until("May code_run do this?")
+    t.send("\r")
+    t.until("begun before the question was there")
+    assert "answered" not in t.text() and t.input() == "y"
+    t.send("\r")
+    t.until("answered once")
+
+
+def test_a_pasted_text_is_a_command(start: Callable[..., Terminal]) -> None:
+    t = start()
+    for typed, pasted in (("", "/approve exec"), ("", "!touch owned"), ("", "/session.max_tokens=5")):
+        t.send(typed.encode() + PASTE + pasted.encode() + PASTED)
+        t.until("Pasted text")
+        t.ask("")
+        t.until(f"got {pasted!r}")
+    t.send(b"/approve " + PASTE + b"x" * 2000 + PASTED + b"\r")
+    t.until("Pasted text #4")
+    assert "xxxx" not in t.text() and "Allowed for this conversation" not in t.text()
+
+
+def test_a_signal_waits_for_a_terminal_that_takes_nothing(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send("flood 100000\r")
+    t.until("word5")
+    time.sleep(0.5)  # nobody reads: its output fills the pipe
+    os.kill(t.pid, signal.SIGTERM)
+    end = time.monotonic() + DEADLINE
+    while not (ended := os.waitpid(t.pid, os.WNOHANG))[0]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    t.code = os.waitstatus_to_exitcode(ended[1])
+    assert t.code == 128 + signal.SIGTERM
 
 
 def test_several_questions_are_asked_as_one(start: Callable[..., Terminal]) -> None:
     t = start()
     t.ask("form")
     t.until("1/2 Which colour?")
-    t.send(b"\x1b[B\r")
+    t.send(b"\x1b[B\x1b[B\r")
     t.until("2/2 What name?")
     t.ask("Ada")
     assert "got '1. blue\\n2. Ada'" in t.text()

@@ -218,7 +218,7 @@ def test_files_nobody_wants_are_offered(tmp_path: Path) -> None:
 def test_a_slow_folder_holds_up_typing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, calls = threading.Event(), list[Path]()
 
-    def slow(root: Path) -> Iterator[str]:
+    def slow(root: Path, over: Any) -> Iterator[str]:
         calls.append(root)
         yield "first.py"
         go_on.wait()
@@ -237,10 +237,20 @@ def test_a_slow_folder_holds_up_typing(tmp_path: Path, monkeypatch: pytest.Monke
     assert files._done.wait(20) and len(calls) == 2
 
 
+@pytest.mark.parametrize("what", ["a device", "a pipe"])
+def test_a_workspace_names_a_device_or_a_pipe_as_its_gitignore(tmp_path: Path, what: str) -> None:
+    if what == "a pipe":
+        os.mkfifo(tmp_path / ".gitignore")
+    else:
+        (tmp_path / ".gitignore").symlink_to("/dev/zero")
+    (tmp_path / "a.py").touch()
+    assert "a.py" in list(completion.walk(tmp_path))
+
+
 def test_a_huge_folder_is_listed_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[int]()
 
-    def endless(root: Path) -> Iterator[str]:
+    def endless(root: Path, over: Any) -> Iterator[str]:
         for n in range(10**9):
             seen.append(n)
             yield str(n)

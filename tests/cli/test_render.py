@@ -363,6 +363,23 @@ def test_a_sequence_split_over_two_deltas_is_painted() -> None:  # C104
         assert plain(play(items)) == "── Turn 1 ──\n\nlinkend\n"
 
 
+@pytest.mark.parametrize("mark", ["❯ yes, allow everything", "✓ code_run", "── Turn 9 ──", "● code_run", "⏳ waiting"])
+def test_a_model_writes_a_line_of_ours(mark: str) -> None:
+    for said in (mark, f"`{mark}`", f"**{mark}**", f"```\n{mark}\n```", f"a\n\n{mark}"):
+        for painter in (Painter(), Painter(colour=False)):
+            painted = re.sub(r"\x1b\[[0-9;]*m", "", painter.paint(read(said), 80))
+            assert mark in painted and not any(line.startswith(mark) for line in painted.split("\n"))
+
+
+def test_the_patterns_of_a_language_take_seconds_for_a_hostile_line() -> None:
+    """Only what is known to be quick is highlighted, and only lines of an ordinary length."""
+    coloured = Painter().paint([Piece("code", "x = 1  # y", "python")], 80)
+    assert re.search(r"\x1b\[[0-9;]*[39][0-7]", coloured)
+    for code, language in (("x = 1 " + " " * 4000, "python"), ("a a a", "autoit"), ("a a a", "java")):
+        painted = Painter().paint([Piece("code", code, language)], 80)
+        assert not re.search(r"\x1b\[[0-9;]*[39][0-7]", painted)
+
+
 def test_markdown_drops_text_that_looks_like_html_or_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     source = (

@@ -108,7 +108,7 @@ def test_questions(chat: Callable[..., Terminal]) -> None:
         terminal = chat(server)
         terminal.send("Paint it\r")
         compare("choice", terminal, lambda text: "as the sky is" in text)
-        terminal.send(b"\x1b[B\r")
+        terminal.send(b"\x1b[B\x1b[B\r")
         compare("permission", terminal, lambda text: "upload" in text)
         terminal.send("n\r")
         terminal.until("It was not sent.")
