@@ -641,23 +641,26 @@ class GenericAgent:
             self.client, self._system_prompt(), self._request(task, handler), handler, self._tools(),
             max_turns=self.options.max_turns or self.config.limits.max_turns, verbose=self.verbose, yield_info=True,
         )  # fmt: skip
-        with self._time_limit():
-            while True:
-                try:
-                    chunk = next(loop)
-                except StopIteration as stop:
-                    reason = stop.value
-                    break
-                if isinstance(chunk, str):
-                    full.append(chunk)
-                    put({"next": chunk, "turn": turn})
-                elif "turn" in chunk:
-                    turn = handler.current_turn = chunk["turn"]
-                    emit({"kind": "turn"})
-                elif "tool" in chunk:
-                    emit({"kind": "tool", "name": chunk.pop("tool"), **chunk})
-                else:
-                    emit({"kind": "tool_done", "name": chunk["tool_done"], **_brief(chunk["data"], handler.redact)})
+        try:
+            with self._time_limit():
+                while True:
+                    try:
+                        chunk = next(loop)
+                    except StopIteration as stop:
+                        reason = stop.value
+                        break
+                    if isinstance(chunk, str):
+                        full.append(chunk)
+                        put({"next": chunk, "turn": turn})
+                    elif "turn" in chunk:
+                        turn = handler.current_turn = chunk["turn"]
+                        emit({"kind": "turn"})
+                    elif "tool" in chunk:
+                        emit({"kind": "tool", "name": chunk.pop("tool"), **chunk})
+                    else:
+                        emit({"kind": "tool_done", "name": chunk["tool_done"], **_brief(chunk["data"], handler.redact)})
+        finally:
+            handler.look_again(last=True)
         if self._out_of_time and reason["result"] == "ABORTED":
             reason = {"result": "BUDGET_EXCEEDED", "data": self.stop.why}
         return self._conclude(handler, reason)
