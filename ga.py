@@ -428,7 +428,7 @@ class GenericAgentHandler(BaseHandler):
     def do_start_long_term_update(self, args: dict[str, Any], response: Any) -> StepOutcome:
         self._distilled = True
         folder = paths.memory()
-        texts = [f"## {name}\n{_text_of(folder / name)}" for name in (memory.L0, memory.L1, memory.L2)]
+        texts = [f"## {name}\n{memory.layer(name) or ''}" for name in (memory.L0, memory.L1, memory.L2)]
         todo = say("long_term", l1=folder / memory.L1, l2=folder / memory.L2)
         return StepOutcome("\n\n".join(texts), f"{todo}\n{self._next(args['_index'])}")
 
