@@ -318,7 +318,13 @@ class GenericAgent:
         return str(path)
 
     def tell(self, text: str) -> None:
-        """One line for the user, now."""
+        """One line for the user, now. A sub-agent has nobody there: it waits for the next chat."""
+        if self.options.depth:
+            from genericagent.store.outbox import Outbox
+
+            Outbox(paths.home() / "outbox").put(
+                f"task-{new_id(time.time())}", "terminal", "sub-agent", self.redact(text)
+            )
         self._emit({"kind": "notice", "text": text})
 
     def _notice(self, text: str, seconds: float = 0.0) -> None:
@@ -622,8 +628,11 @@ class GenericAgent:
         self._emit = emit
         self._fresh_config()
         unread = self.workspace not in self._project
-        for line in [*memory.ensure_seeds(self.redact.json), *filter(None, [unread and self.project_notes().line])]:
-            emit({"kind": "notice", "text": line})
+        watched = self.options.origin in TERMINAL and not self.options.depth and self.task_dir is None
+        for line in memory.ensure_seeds(self.redact.json, watched):
+            self.tell(line)
+        if unread and (line := self.project_notes().line):
+            emit({"kind": "notice", "text": line, "passing": True})
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.task_meter, self._turn_meters = usage.Meter(), {}
         self._budget.caps = self._caps()

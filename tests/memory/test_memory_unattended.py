@@ -19,6 +19,7 @@ from genericagent.memory.writer import About
 from genericagent.safety.asking import Answer
 from genericagent.scripted import Reply, ScriptedServer, call, say
 from genericagent.store import atomic
+from genericagent.store.outbox import Outbox
 
 Start = Callable[..., tuple[GenericAgent, ScriptedServer]]
 FACTS = "## [ENVIRONMENT]\n"
@@ -274,3 +275,25 @@ def test_with_somebody_there_a_change_is_told_and_stays(start: Start) -> None:
     do(agent, "go")
     _, told = do(agent, "and")
     assert "- poison" in facts() and any(memory.L2 in line for line in told)
+
+
+@pytest.mark.parametrize("who", [{"depth": 1, "origin": "script"}, {"origin": "watcher", "sandbox": "off"}], ids=str)
+def test_a_task_that_nobody_reads_takes_the_notice_of_a_change(start: Start, who: dict[str, Any]) -> None:
+    memory.ensure_seeds(lambda value: value)
+    with (paths.memory() / memory.L2).open("a") as file:
+        file.write("- by hand\n")
+    agent, _ = start([say("ok"), say("ok")], **who)
+    assert do(agent, "go")[1] == []
+    agent.options.origin, agent.options.depth = "chat", 0
+    (told,) = do(agent, "go")[1]
+    assert memory.L2 in told
+
+
+def test_what_a_sub_agent_has_taken_back_reaches_nobody(start: Start) -> None:
+    agent, _ = start(
+        [call("code_run", type="python", script=WAYS["a removal"]), say("ok")], depth=1, origin="script", tainted="x"
+    )
+    memory.ensure_seeds(lambda value: value)
+    do(agent, "go")
+    (waits,) = Outbox(paths.home() / "outbox").pending("terminal")
+    assert memory.L2 in waits["text"] and "taken back" in waits["text"]
