@@ -318,7 +318,13 @@ class GenericAgent:
         return str(path)
 
     def tell(self, text: str) -> None:
-        """One line for the user, now."""
+        """One line for the user, now. A sub-agent has nobody there: it waits for the next chat."""
+        if self.options.depth:
+            from genericagent.store.outbox import Outbox
+
+            Outbox(paths.home() / "outbox").put(
+                f"task-{new_id(time.time())}", "terminal", "sub-agent", self.redact(text)
+            )
         self._emit({"kind": "notice", "text": text})
 
     def _notice(self, text: str, seconds: float = 0.0) -> None:
@@ -621,8 +627,11 @@ class GenericAgent:
         self._emit = emit
         self._fresh_config()
         unread = self.workspace not in self._project
-        for line in [*memory.ensure_seeds(self.redact.json), *filter(None, [unread and self.project_notes().line])]:
-            emit({"kind": "notice", "text": line})
+        watched = self.options.origin in TERMINAL and not self.options.depth and self.task_dir is None
+        for line in memory.ensure_seeds(self.redact.json, watched):
+            self.tell(line)
+        if unread and (line := self.project_notes().line):
+            emit({"kind": "notice", "text": line, "passing": True})
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.task_meter, self._turn_meters = usage.Meter(), {}
         self._budget.caps = self._caps()
@@ -640,23 +649,26 @@ class GenericAgent:
             self.client, self._system_prompt(), self._request(task, handler), handler, self._tools(),
             max_turns=self.options.max_turns or self.config.limits.max_turns, verbose=self.verbose, yield_info=True,
         )  # fmt: skip
-        with self._time_limit():
-            while True:
-                try:
-                    chunk = next(loop)
-                except StopIteration as stop:
-                    reason = stop.value
-                    break
-                if isinstance(chunk, str):
-                    full.append(chunk)
-                    put({"next": chunk, "turn": turn})
-                elif "turn" in chunk:
-                    turn = handler.current_turn = chunk["turn"]
-                    emit({"kind": "turn"})
-                elif "tool" in chunk:
-                    emit({"kind": "tool", "name": chunk.pop("tool"), **chunk})
-                else:
-                    emit({"kind": "tool_done", "name": chunk["tool_done"], **_brief(chunk["data"], handler.redact)})
+        try:
+            with self._time_limit():
+                while True:
+                    try:
+                        chunk = next(loop)
+                    except StopIteration as stop:
+                        reason = stop.value
+                        break
+                    if isinstance(chunk, str):
+                        full.append(chunk)
+                        put({"next": chunk, "turn": turn})
+                    elif "turn" in chunk:
+                        turn = handler.current_turn = chunk["turn"]
+                        emit({"kind": "turn"})
+                    elif "tool" in chunk:
+                        emit({"kind": "tool", "name": chunk.pop("tool"), **chunk})
+                    else:
+                        emit({"kind": "tool_done", "name": chunk["tool_done"], **_brief(chunk["data"], handler.redact)})
+        finally:
+            handler.look_again(last=True)
         if self._out_of_time and reason["result"] == "ABORTED":
             reason = {"result": "BUDGET_EXCEEDED", "data": self.stop.why}
         return self._conclude(handler, reason)

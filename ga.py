@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping
 from functools import cache, cached_property, partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from agent_loop import BaseHandler, LoopExit, StepOutcome, as_content
 from genericagent import display, memory, paths, tags
@@ -37,6 +37,9 @@ from genericagent.tools.files import file_patch, file_read
 from genericagent.tools.reply_content import extract_content, last_code_block
 from genericagent.tools.text import smart_format
 
+if TYPE_CHECKING:
+    from genericagent.memory.watch import Watch
+
 __all__ = [
     "GenericAgentHandler", "code_run", "consume_file", "file_patch", "file_read", "get_global_memory",
     "load_tool_schema", "smart_format",
@@ -52,7 +55,6 @@ LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
 CODE_LIMIT, READ_LIMIT, PAGE_LIMIT, PAGE_TEXT_LIMIT, WEB_LIMIT = 10_000, 20_000, 35_000, 10_000, 8_000  # characters
 _TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
-CLOCK_STEP = 0.05  # seconds by which a file's time of change may be behind the clock
 INLINE_METHODS: dict[str, dict[str, Any]] = {  # and what they take
     "enter_plan_mode": {"path": _TEXT}, "enter_project_mode": {"name": _TEXT},
     "subagent": {"prompts": {}, "cwd": _TEXT, "timeout": _NUMBER}, "search_sessions": {"words": _TEXT, "days": _NUMBER},
@@ -104,6 +106,8 @@ class GenericAgentHandler(BaseHandler):
         self.answer: str | None = None  # of a task that is done but for what it may store
         self._distilled = False
         self._subagents = 0  # that were wanted so far
+        self._watch: Watch | None = None  # over what no script may change, from the first one on that nobody watches
+        self._left = set[int]()  # what ran in the background before that
         self._parameters = {t["function"]["name"]: t["function"]["parameters"] for t in load_tool_schema()}
 
     @property
@@ -133,11 +137,15 @@ class GenericAgentHandler(BaseHandler):
             if refusal := self._refusal(tool_name, args, index, self._ruling):
                 return refusal
             self._within = self.guard.confinement(self._ruling)
-        since = self.guard.clock()
+        if tool_name == "code_run":
+            try:
+                self._begin_watch()
+            except ToolError as error:
+                return StepOutcome({"status": "error", "msg": str(error)}, self._next(index))
         outcome = yield from super().dispatch(tool_name, args, response, index, tool_num)
         self._witness(tool_name, args, outcome.data)
         if tool_name == "code_run":
-            self._guard_memory(since)
+            self.look_again()
         return outcome
 
     def _complete(self, tool: str, args: dict[str, Any], response: Any) -> None:
@@ -420,7 +428,7 @@ class GenericAgentHandler(BaseHandler):
     def do_start_long_term_update(self, args: dict[str, Any], response: Any) -> StepOutcome:
         self._distilled = True
         folder = paths.memory()
-        texts = [f"## {name}\n{_text_of(folder / name)}" for name in (memory.L0, memory.L1, memory.L2)]
+        texts = [f"## {name}\n{memory.layer(name) or ''}" for name in (memory.L0, memory.L1, memory.L2)]
         todo = say("long_term", l1=folder / memory.L1, l2=folder / memory.L2)
         return StepOutcome("\n\n".join(texts), f"{todo}\n{self._next(args['_index'])}")
 
@@ -702,20 +710,28 @@ class GenericAgentHandler(BaseHandler):
             ):  # what may not be stored at all, or a full disk: it stays refused
                 inbox.propose(target, args, self._about())
 
-    def _guard_memory(self, since: float) -> None:
-        """A script of an unattended task that has read text from outside may have changed the memory around the writer: by a
-        link, or a path it made itself. That is taken back."""
-        if (
-            not self.guard.tainted
-            or self._somebody
-            or not hasattr(self.parent, "tell")
-            or self.guard.containment.sandbox is not None
-        ):
+    def _begin_watch(self) -> None:
+        """What is looked at again after a script that nobody watches, once text from outside was read. Raises ToolError."""
+        walled = self.guard.containment.sandbox is not None
+        if not self.guard.tainted or not hasattr(self.parent, "tell") or (self._somebody and not walled):
             return
-        from genericagent.memory import writer
+        if self._watch is None or walled:
+            from genericagent.memory.watch import Watch
+            from genericagent.tools.jobs import background
 
-        for number, name in writer.take_back_outside(since - CLOCK_STEP, self._about()):
-            self.parent.tell(say("memory_taken_back", file=name, number=number))
+            self._watch, self._left = Watch(self.guard.zones.workspace, self._about(), walled), set(background())
+
+    def look_again(self, last: bool = False) -> None:
+        """Put back what was changed around the writers; `last`: the task is over, and what it has left running is ended."""
+        if self._watch is None or (last and self._watch.walled):
+            return
+        if last:
+            from genericagent.tools import jobs
+
+            if ended := jobs.kill_background(set(jobs.background()) - self._left):
+                self.parent.tell(say("ended_at_exit", titles=", ".join(map(one_line, ended.values()))))
+        for line in self._watch.back([Path(real(path, self.cwd)) for path in self.files_changed]):
+            self.parent.tell(line)
 
     def _keep(self, target: Path, new: bytes) -> None:
         """Right before a file is changed: what it holds is kept, so that the user can go back."""

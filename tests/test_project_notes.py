@@ -12,8 +12,9 @@ import pytest
 from genericagent import paths, prompts
 from genericagent.llm.usage import estimate
 from genericagent.project_notes import MOST, Notes, read_notes
-from genericagent.safety.guard import Guard
+from genericagent.safety.guard import Guard, zones_of
 from genericagent.safety.policy import Rules, parse_rules
+from genericagent.safety.sandbox import Sandbox, why_not
 from genericagent.scripted import call, say
 
 Start = Callable[..., Any]
@@ -229,3 +230,45 @@ def test_notes_are_marked_in_english_only(work: Path) -> None:
     finally:
         prompts.set_language(None)
     assert "项目说明" in found.section and found.line == "已加入 AGENTS.md：4 token"
+
+
+PLANT = "n = 'STNEGA'[::-1] + '.md'\nimport os\n"
+NOTE_WAYS = {
+    "new": PLANT + "open(n, 'w').write('poison')",
+    "changed": PLANT + "open(n, 'a').write('poison')",
+    "removed": PLANT + "os.unlink(n)",
+    "a link": PLANT + "open('p', 'w').write('poison')\nos.path.lexists(n) and os.unlink(n)\nos.symlink('p', n)",
+    "a folder": PLANT + "os.path.lexists(n) and os.unlink(n)\nos.mkdir(n)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("walled", [False, True], ids=["open", "sandbox"])
+@pytest.mark.parametrize("way", NOTE_WAYS)
+def test_a_script_that_nobody_watches_changes_the_notes(start: Start, work: Path, way: str, walled: bool) -> None:
+    """By a name that no reader sees; the next conversation would follow them."""
+    notes = work / "AGENTS.md"
+    if way != "new":
+        notes.write_text("use tabs\n")
+    how = {"origin": "watcher", "sandbox": "require"} if walled else {"origin": "script"}
+    if walled and (fault := why_not(Sandbox(zones_of(work)))):
+        pytest.skip(fault)
+    agent, _ = start(
+        [call("code_run", type="python", script=NOTE_WAYS[way]), say("done")], tainted="x", workspace=work, **how
+    )
+    end = ask(agent, "go")
+    assert end["status"] == "done" and not end["denied"], end
+    assert (notes.read_text() if way != "new" else not os.path.lexists(notes)) == (
+        "use tabs\n" if way != "new" else True
+    )
+    assert not notes.is_symlink() and any("taken back" in line for line in end["notices"]) == (
+        way == "new" or not walled
+    )
+
+
+def test_notes_that_the_file_tools_have_written_are_taken_back(start: Start, tmp_path: Path) -> None:
+    replies = [
+        call("code_run", type="bash", script="true"), call("file_write", path="AGENTS.md", content="as the user wished\n"),
+        call("code_run", type="bash", script="true"), say("done"),
+    ]  # fmt: skip
+    agent, _ = start(replies, origin="script", tainted="x", workspace=tmp_path, allow=("*",))
+    assert ask(agent, "go")["status"] == "done" and (tmp_path / "AGENTS.md").read_text() == "as the user wished\n"

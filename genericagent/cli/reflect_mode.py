@@ -234,6 +234,9 @@ class Watcher:
         for end in items(self.agent, prompt, source=f"reflect:{self.name}"):
             shown.append(end.get("next", ""))
             event = end.get("event") or {}
+            if event.get("kind") == "notice" and not event.get("passing"):
+                self._log(f"-- {event['text']}\n")
+                self._put_few(one_line(event["text"], 2000), "notice")
             if event.get("kind") == "tool":
                 ran.append(str(event["args"].get("script") or ""))
         end["began"] = bool(ran) or end["turn"] > 1
@@ -272,7 +275,7 @@ class Watcher:
                 words = text("watchers", "job_not_done", status=end["status"], result=words, session=session)
             words = self.agent.redact(words)
             sys.stderr.write(f"{self.name}: {one_line(words, SHOWN)}\n")
-            self._put_result(words)
+            self._put_few(words, "result")
         until = time.monotonic() + LAST_WORDS
         try:
             self._host.done(record, lambda: self._stopped() and time.monotonic() > until)
@@ -366,12 +369,12 @@ class Watcher:
     def _put(self, words: str, kind: str = "notice") -> None:
         self._outbox.put(f"{_plain(self.name)}-{kind}-{new_id(self._clock())}", "terminal", self.name, words)
 
-    def _put_result(self, words: str) -> None:
-        waiting = [m for m in self._outbox.pending("terminal") if m["id"].startswith(f"{_plain(self.name)}-result-")]
+    def _put_few(self, words: str, kind: str) -> None:
+        waiting = [m for m in self._outbox.pending("terminal") if m["id"].startswith(f"{_plain(self.name)}-{kind}-")]
         if len(waiting) == KEPT:
             words = text("watchers", "more_results", folder=paths.temp() / "reflect_logs")
         if len(waiting) <= KEPT:
-            self._put(words, "result")
+            self._put(words, kind)
 
     def _tell(self, key: str, **values: object) -> str:
         line = self._note(key, **values)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from .. import paths
 from ..llm.usage import estimate
 from ..prompts import language, say
@@ -14,12 +17,20 @@ INSIGHT_LINES = 30
 INSIGHT_TOKENS = 1000  # estimated
 
 
+def layer(name: str) -> str | None:
+    """The text of one; None where there is none, or it is a link that leads out of the memory."""
+    folder = paths.memory()
+    file = Path(os.path.realpath(folder / name))
+    inside = file.is_relative_to(os.path.realpath(folder)) and file.is_file()
+    return file.read_text(encoding="utf-8", errors="replace") if inside else None
+
+
 def insight() -> str:
     """The index as it is now: at most 30 lines and 1,000 tokens; of what is over, only that it has to be cleaned up."""
-    file = paths.memory() / L1
-    if not file.is_file():
-        file = paths.shipped("memory", language(), L1)
-    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    text = layer(L1)
+    if text is None:
+        text = paths.shipped("memory", language(), L1).read_text(encoding="utf-8")
+    lines = text.strip().splitlines()
     shown = lines[:INSIGHT_LINES]
     while len(shown) > 1 and estimate("\n".join(shown)) > INSIGHT_TOKENS:
         shown.pop()

@@ -2,7 +2,7 @@
 
     .journal.jsonl   append-only, one change a line: {"time", "session", "turn", "file", "diff", "before", "after",
                      "evidence", "tainted", "by"}; before and after are SHA-256, null where there is no file; by is tool,
-                     outside, revert, update or import; a change is called by the number of its line, from 1
+                     outside, revert, update, import, user (an accepted proposal) or guard (taken back, see watch.py); a change is called by the number of its line, from 1
     .known.json      {"files": {name: {"hash", "text"}}, "pending": a line that may not be in the journal yet,
                      "untold": [[number, name]] of changes from outside that the user has not been told}
 
@@ -12,6 +12,7 @@ none. A file that is not as it is known was changed around the writer.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -31,7 +32,7 @@ from ..store import atomic
 from ..store.lock import FileLock
 from .layers import L4
 
-JOURNAL, KNOWN, SEEDS = ".journal.jsonl", ".known.json", ".seeds.json"
+OURS = JOURNAL, KNOWN, SEEDS = ".journal.jsonl", ".known.json", ".seeds.json"
 KEPT = 256 << 10  # bytes of a file whose text is kept, so that a change of it can be told and taken back
 HASHED = 4 << 20  # bytes of a file that is read to see whether it has changed; of a larger one size and time tell
 _log = logging.getLogger("genericagent.memory")
@@ -117,7 +118,7 @@ def _sound(known: Any) -> bool:
     )
 
 
-def _hash(data: bytes | None) -> str | None:
+def hash_of(data: bytes | None) -> str | None:
     return None if data is None else hashlib.sha256(data).hexdigest()
 
 
@@ -134,10 +135,7 @@ class Records:
 
     def __enter__(self) -> Records:
         """Waits for the lock. Raises ToolError where the records cannot be read or written."""
-        try:
-            self._lock.acquire(blocking=True)
-        except OSError as error:
-            raise ToolError(f"cannot lock the memory: {error.strerror or error}") from error
+        self._acquire()
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._load()
@@ -158,6 +156,21 @@ class Records:
         finally:
             self._lock.release()
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[Records]:
+        """The lock and nothing else: what lies there is neither read nor noted. Raises ToolError."""
+        self._acquire()
+        try:
+            yield self
+        finally:
+            self._lock.release()
+
+    def _acquire(self) -> None:
+        try:
+            self._lock.acquire(blocking=True)
+        except OSError as error:
+            raise ToolError(f"cannot lock the memory: {error.strerror or error}") from error
+
     # what others did
 
     def _load(self) -> None:
@@ -171,7 +184,7 @@ class Records:
             raise ToolError(f"cannot read {file}: {error.strerror or error}") from error
         if known is None or not _sound(known):
             left = self._as_left()
-            there = {n: self._seen(self._read(n)) for n in files(self.folder)}
+            there = {n: self.seen(self._read(n)) for n in files(self.folder)}
             known = {"files": {n: seen for n, seen in there.items() if left.get(n, seen["hash"]) == seen["hash"]}}
         self._known = {"pending": None, "untold": [], **known}
         self._before = json.dumps(known) if file.exists() else ""
@@ -193,11 +206,11 @@ class Records:
         """Note what was changed around the writer since the last time."""
         for name in sorted({*self._known["files"], *files(self.folder)}):
             data, old = self._read(name), self._known["files"].get(name) or {}
-            if _hash(data) != old.get("hash"):
+            if hash_of(data) != old.get("hash"):
                 text = text_of(data)
                 kept = (old.get("text") is not None or not old) and (text is not None or data is None)
                 diff = difference(name, old.get("text"), text) if kept else ""
-                number = self._append(self.entry(name, diff, old.get("hash"), _hash(data), by="outside"))
+                number = self.append(self.entry(name, diff, old.get("hash"), hash_of(data), by="outside"))
                 self._note(name, data)
                 self._known["untold"].append([number, name])
         self._save()
@@ -207,9 +220,6 @@ class Records:
         told, self._known["untold"] = self._known["untold"], []
         self._save()
         return [(number, name) for number, name in told]
-
-    def tell_later(self, number: int, name: str) -> None:
-        self._known["untold"].append([number, name])
 
     def known(self) -> dict[str, str]:
         """Name → text of every file as it is now."""
@@ -236,8 +246,8 @@ class Records:
         self._settle()
         data = self._read(name)
         diff = difference(name, text_of(data), new)
-        after = None if new is None else _hash(bytes_of(new))
-        self._known["pending"] = self.entry(name, diff, _hash(data), after, **more)
+        after = None if new is None else hash_of(bytes_of(new))
+        self._known["pending"] = self.entry(name, diff, hash_of(data), after, **more)
         self._save()
         return diff
 
@@ -272,9 +282,9 @@ class Records:
         if pending is None:
             return
         data = self._read(pending["file"])
-        if _hash(data) == pending["after"] and pending["before"] != pending["after"]:
+        if hash_of(data) == pending["after"] and pending["before"] != pending["after"]:
             if next(reversed(entries(self.folder).values()), None) != pending:
-                self._append(pending)
+                self.append(pending)
             self._note(pending["file"], data)
         self._known["pending"] = None
         self._save()
@@ -296,16 +306,16 @@ class Records:
         except OSError as error:
             raise ToolError(f"cannot read {path}: {error.strerror or error}") from error
 
-    def _seen(self, data: bytes | None) -> dict[str, Any]:
-        return {"hash": _hash(data), "text": self._mask(text_of(data))}
+    def seen(self, data: bytes | None) -> dict[str, Any]:
+        return {"hash": hash_of(data), "text": self._mask(text_of(data))}
 
     def _note(self, name: str, data: bytes | None) -> None:
         if data is None:
             self._known["files"].pop(name, None)
         else:
-            self._known["files"][name] = self._seen(data)
+            self._known["files"][name] = self.seen(data)
 
-    def _append(self, entry: dict[str, Any]) -> int:
+    def append(self, entry: dict[str, Any]) -> int:
         """Put a line into the journal; returns its number."""
         file = self.folder / JOURNAL
         try:

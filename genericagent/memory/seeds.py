@@ -21,10 +21,10 @@ from .layers import L0, L1, L2
 from .records import SEEDS, Mask, Records, bytes_of
 
 
-def ensure_seeds(mask: Mask = lambda value: value) -> list[str]:
+def ensure_seeds(mask: Mask = lambda value: value, told_to_user: bool = True) -> list[str]:
     """Copy what is missing, refresh what nobody changed, note what was changed around the writer.
 
-    Returns lines for the user. A removed file stays away, unless the memory cannot do without it. Raises ToolError.
+    Returns lines for the user; about those changes only `told_to_user`, else the next one who is learns of them. A removed file stays away, unless the memory cannot do without it. Raises ToolError.
     """
     for folder in (paths.home(), paths.memory(), paths.temp()):
         atomic.clean_stale(folder)
@@ -32,7 +32,8 @@ def ensure_seeds(mask: Mask = lambda value: value) -> list[str]:
         lock.clean(folder)
     with Records(mask) as records:
         told = _update(records)
-        changed = [say("memory_outside", file=name, number=number) for number, name in records.untold()]
+        untold = records.untold() if told_to_user else []
+        changed = [say("memory_outside", file=name, number=number) for number, name in untold]
     return [*told, *changed]
 
 

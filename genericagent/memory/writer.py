@@ -145,33 +145,6 @@ def revert(number: int, redact: Redactor | None = None, clock: Callable[[], floa
     return name
 
 
-def take_back_outside(since: float, about: About, clock: Callable[[], float] = time.time) -> list[tuple[int, str]]:
-    """Undo what has been changed around the writer since then (by the files' own times of change, which no program can set).
-
-    Returns (number of the change, file) of each; what cannot be undone stays to be told to the user. Raises ToolError.
-    """
-    undone = list[tuple[int, str]]()
-    with Records(about.redact.json, clock) as records:
-        listed = entries(records.folder)
-        for number, name in records.untold():
-            path, entry = records.folder / name, listed[number]
-            text = _present(records, name)
-            recent = not path.exists() or path.lstat().st_ctime >= since
-            try:
-                before = inverse(text or "", str(entry["diff"])) if recent and entry["diff"] else None
-            except ValueError:
-                before = None
-            if before is None or MASK in entry["diff"]:
-                records.tell_later(number, name)
-                continue
-            records.put(
-                name, before if before or entry["before"] else None, session=about.session or None, turn=about.turn,
-                evidence=[{"revert": number}], tainted=about.tainted or None, by="revert",
-            )  # fmt: skip
-            undone.append((number, name))
-    return undone
-
-
 def _taken_back(listed: Mapping[int, dict[str, Any]]) -> dict[int, int]:
     """Change → the one that has taken it back, where that one stands."""
     found = dict[int, int]()

@@ -334,6 +334,9 @@ class Guard:
         """(the sandbox of a script, what is to be said about it). Where nobody watches and somebody else's text may be
         speaking, the net is there only for a script that names nothing but hosts of the user's."""
         sandbox, found = self.containment.sandbox, ruling.findings
+        if sandbox and self.tainted:
+            notes = (self.zones.workspace / name for name in NOTES)
+            sandbox = replace(sandbox, fixed=(*sandbox.fixed, *notes))
         if sandbox is None or not sandbox.net or not self.tainted or self.origin in TERMINAL or found is None:
             return sandbox, ""
         if found.hosts and all(host.lower() in self.hosts for host in (*found.hosts, *found.sends)):

@@ -117,11 +117,12 @@ def write_text(path: Path, text: str, *, mode: int | None = None, within: Within
 # Our own files in folders where scripts can write as well: a link that somebody put there is never followed.
 
 
-def write_own(path: Path, text: str) -> None:
-    """Replace whatever is at that name, for the user's eyes only. Raises ToolError."""
+def write_own(path: Path, text: str | bytes, mode: int = 0o600) -> None:
+    """Replace whatever is at that name (no folder), for the user's eyes only. Raises ToolError."""
     temp = path.with_name(_temp_name())
     try:
-        write_new(temp, text.encode("utf-8", "surrogatepass"), 0o600)
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+        write_new(temp, data, 0o600, finish=lambda fd: os.chmod(fd if _BY_DESCRIPTOR else temp, mode))  # noqa: PTH101
         temp.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):  # the fault that brought us here is the one to report
@@ -137,12 +138,12 @@ def open_own(path: Path, append: bool = False) -> BinaryIO:
     return os.fdopen(os.open(path, flags, 0o600), "ab" if append else "wb")
 
 
-def read_own(path: Path) -> bytes:
-    """The bytes of an ordinary file that has no other name. Raises OSError."""
+def read_own(path: Path, alone: bool = True) -> bytes:
+    """The bytes of an ordinary file, `alone`: that has no other name. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | _NO_LINK | _BINARY)
     with os.fdopen(fd, "rb") as file:
         info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
+        if not stat.S_ISREG(info.st_mode) or (alone and info.st_nlink > 1):
             raise OSError(errno.EMLINK, "it is a link or no ordinary file, and is not read")
         return file.read()
 

@@ -40,11 +40,24 @@ STALE = 7 * 86400  # seconds after which an output file is removed
 SHORT = 8  # characters; a shorter key is a word that may stand in any variable, like "ollama" in PATH
 
 # Runs a python script from its file: memory and the working directory become importable, last, so that they can shadow
-# nothing, and a traceback begins with the script's own frames. Nothing of this is left in the script's names.
+# nothing, memory from its source alone, since bytecode there could have been planted, and a traceback begins with the
+# script's own frames. Nothing of this is left in the script's names.
 _PROLOGUE = """__file__ = {script!r}
 def _start(script, path):
     import sys
-    sys.path[:] = [p for p in sys.path if p] + path
+    sys.path[:] = [p for p in sys.path if p]
+    from importlib.machinery import FileFinder, SourceFileLoader
+    class Source(SourceFileLoader):
+        def get_code(self, name):
+            file = self.get_filename(name)
+            return self.source_to_code(self.get_data(file), file)
+    find = FileFinder.path_hook((Source, [".py"]))
+    def own(folder):
+        if any(folder == p or folder.startswith((p + "/", p + "\\\\")) for p in path[:-1]):
+            return find(folder)
+        raise ImportError(folder)
+    sys.path_hooks.insert(0, own)
+    sys.path += path
     sys.argv = [script]
     def hook(kind, error, trace, show=sys.__excepthook__):
         while trace and trace.tb_frame.f_code.co_filename == "<string>":

@@ -205,3 +205,20 @@ def test_check_finds_each_kind_of_fault() -> None:
         assert piece in faults, piece
     assert "tool_helper.py" not in faults and "example.com" not in faults and "abcdef0123456789" not in faults
     assert len(faults.splitlines()) == 7
+
+
+def test_a_link_in_the_memory_leads_the_prompt_elsewhere(tmp_path: Path) -> None:
+    """The index that it hides is the shipped one; what is linked is no file of the memory's."""
+    from genericagent.memory.records import files
+
+    memory.ensure_seeds(lambda value: value)
+    (tmp_path / "poison.md").write_text("poison")
+    index, shown = paths.memory() / memory.L1, memory.insight()
+    index.unlink()
+    index.symlink_to(tmp_path / "poison.md")
+    (paths.memory() / "folder").symlink_to(tmp_path)
+    assert memory.insight() == shown and memory.layer(memory.L1) is None
+    assert not {memory.L1, "folder/poison.md"} & set(files(paths.memory()))
+    index.unlink()
+    index.symlink_to(memory.L2)  # one that stays inside is the user's
+    assert memory.insight() == memory.layer(memory.L2).strip()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentmain import GenericAgent
-from genericagent import paths
+from genericagent import memory, paths
 from genericagent.cli.reflect_mode import SHIPPED, Approval, Watcher, _asked, find_script
 from genericagent.errors import UsageError
 from genericagent.llm.blocks import Usage
@@ -546,3 +546,18 @@ def test_a_file_that_happens_to_be_here_is_not_taken_for_a_shipped_script(
     assert find_script("scheduler") == paths.shipped("reflect", "scheduler.py").resolve()
     (tmp_path / "own.py").write_text("")
     assert find_script("own.py") == find_script("./own.py") == tmp_path / "own.py"
+
+
+def test_what_a_watcher_has_to_tell_of_the_memory_reaches_nobody(watch: Any) -> None:
+    """It waits for the next chat, and what was changed by others before is left for that chat to tell."""
+    script = "import os\nos.chdir('../' + 'yromem'[::-1])\nopen('global_' + 'mem.txt', 'a').write('- poison')"
+    memory.ensure_seeds(lambda value: value)
+    with (paths.memory() / memory.L1).open("a") as file:
+        file.write("- by hand\n")
+    source = "INTERVAL = 60\nONCE = True\ndef check():\n    return 'go'\n"
+    run = watch(source, [call("code_run", type="python", script=script), say("done")])
+    assert run.after(100) == 0
+    (told,) = run.notices
+    assert memory.L2 in told and "taken back" in told and "taken back" in log(run)
+    (later,) = memory.ensure_seeds(lambda value: value)
+    assert memory.L1 in later and "by hand" in memory.insight()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import os
 import shutil
 import signal
@@ -643,6 +644,26 @@ def test_memory_shadows_the_library_or_is_not_importable(tmp_path: Path) -> None
     )
     result = python(script, cwd=work, python_path=[memory])
     assert result["stdout"] == f"skill local mem ory' __main__ 1 True\n{work}\n", result
+
+
+def test_bytecode_beside_a_helper_runs_in_its_place(tmp_path: Path) -> None:
+    """A script may have planted it; an unchecked hash says that the source is not to be asked."""
+    import py_compile
+
+    memory, evil = tmp_path / "memory", tmp_path / "evil.py"
+    (memory / "pack").mkdir(parents=True)
+    evil.write_text("x = 'evil'")
+    for name in ("helper", "pack/part"):
+        source = memory / f"{name}.py"
+        source.write_text("x = 'good'")
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(evil), importlib.util.cache_from_source(str(source)), invalidation_mode=mode)
+    py_compile.compile(str(evil), str(memory / "alone.pyc"))
+    script = "import helper, pack.part\nprint(helper.x, pack.part.x)\nimport alone"
+    for folder in (tmp_path, memory):
+        result = python(script, cwd=folder, python_path=[memory])
+        assert result["stdout"].startswith("good good\n"), result
+        assert "No module named 'alone'" in result["stdout"], result
 
 
 def test_relative_folders_are_looked_for_in_the_childs_folder() -> None:
