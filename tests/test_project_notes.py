@@ -265,10 +265,10 @@ def test_a_script_that_nobody_watches_changes_the_notes(start: Start, work: Path
     )
 
 
-def test_notes_that_the_file_tools_have_written_are_taken_back(start: Start, tmp_path: Path) -> None:
+def test_notes_that_the_file_tools_have_written_are_taken_back(start: Start, work: Path) -> None:
     replies = [
         call("code_run", type="bash", script="true"), call("file_write", path="AGENTS.md", content="as the user wished\n"),
         call("code_run", type="bash", script="true"), say("done"),
     ]  # fmt: skip
-    agent, _ = start(replies, origin="script", tainted="x", workspace=tmp_path, allow=("*",))
-    assert ask(agent, "go")["status"] == "done" and (tmp_path / "AGENTS.md").read_text() == "as the user wished\n"
+    agent, _ = start(replies, origin="script", tainted="x", workspace=work, allow=(f"write:{work}/AGENTS.md",))
+    assert ask(agent, "go")["status"] == "done" and (work / "AGENTS.md").read_text() == "as the user wished\n"
