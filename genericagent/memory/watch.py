@@ -110,6 +110,7 @@ class Watch:
             with Records(about.redact.json, clock):  # what was changed before is noted, and stays
                 self._was, self._root = scan(self.folder, {}), _root(self.folder)
                 self._last = max(entries(self.folder), default=0)
+        self._mode = stat.S_IMODE(self.folder.stat().st_mode) if not walled else 0
 
     def back(self, ours: Collection[Path] = ()) -> Iterator[str]:
         """Put back what was changed, but for what our own writers did, and the notes in `ours` that the file tools have
@@ -150,11 +151,11 @@ class Watch:
             aside = _aside(self.folder) if os.path.lexists(self.folder) else ""
             moved[0].rename(self.folder) if moved else self.folder.mkdir(mode=0o700)
             yield say("memory_aside", file=self.folder, what=say("did_changed"), aside=aside)
-        for path, was in [(self.folder / n, s) for n, s in self._was.items() if s.kind == stat.S_IFDIR]:
-            now = look(path)
-            if now and now.kind == stat.S_IFDIR and now.mode != was.mode:
-                path.chmod(was.mode)
-        self.folder.chmod(0o700)
+        folders = {self.folder / name: was.mode for name, was in self._was.items() if was.kind == stat.S_IFDIR}
+        for path, mode in {self.folder: self._mode, **folders}.items():  # parents first
+            now = os.stat(path) if path == self.folder else path.lstat() if os.path.lexists(path) else None  # noqa: PTH116
+            if now and stat.S_ISDIR(now.st_mode) and stat.S_IMODE(now.st_mode) != mode:
+                path.chmod(mode)
 
     def _compare(self, records: Records) -> Iterator[str]:
         now = scan(self.folder, self._was, self._since)
