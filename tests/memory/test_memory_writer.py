@@ -532,6 +532,8 @@ def test_a_journal_that_somebody_edited_leads_nowhere(handler: GenericAgentHandl
         (paths.memory() / ".journal.jsonl").write_text(json.dumps({**line, "file": name}) + "\n")
         with pytest.raises(ToolError):
             revert(1)
+        with Records() as records, pytest.raises(ToolError, match="leads out"):
+            records.put(name, "x\n", by="tool")
     assert not victim.exists() and not (tmp_path / "x.md").exists()
 
 
@@ -565,6 +567,7 @@ def test_another_name_of_a_memory_file_is_no_way_in(handler: GenericAgentHandler
 @pytest.mark.parametrize("odd", [
     "[]", '{"files": []}', '{"files": {"x": 3}}', '{"files": {"x": {"hash": 3, "text": null}}}', '{"files": {}, "pending": {"file": 3}}',
     '{"files": {}, "untold": [3]}', '{"files": {}, "untold": {"a": 1}}', "[" * 100_000, "half {",
+    '{"files": {"a.md": {"hash": "x", "text": "\\ud800"}}}', '{"files": {}, "untold": [[true, "x"]]}',
 ])  # fmt: skip
 def test_odd_records_stop_no_task(handler: GenericAgentHandler, odd: str) -> None:
     for name in (KNOWN, ".seeds.json"):
@@ -575,3 +578,60 @@ def test_odd_records_stop_no_task(handler: GenericAgentHandler, odd: str) -> Non
     assert all(isinstance(entry["file"], str) for entry in journal())
     seen(handler, "a fact")
     assert store(handler, "- a fact")["status"] == "success" and "a fact" in text()
+
+
+@pytest.mark.parametrize("change", ["a file", "a link out", "a loop"])
+def test_a_folder_that_became_something_else_stops_no_task_and_is_told_once(
+    handler: GenericAgentHandler, tmp_path: Path, change: str
+) -> None:
+    notes = paths.memory() / "notes"
+    notes.mkdir()
+    (notes / "a.md").write_text("a\n")
+    memory.ensure_seeds()
+    (notes / "a.md").unlink()
+    notes.rmdir()
+    (tmp_path / "a.md").write_text("not of the memory\n")
+    notes.write_text("now a file\n") if change == "a file" else notes.symlink_to(
+        tmp_path if change == "a link out" else notes
+    )
+    told = memory.ensure_seeds()
+    assert any("notes/a.md" in line for line in told) and memory.ensure_seeds() == []
+    gone = [e for e in journal() if e["file"] == "notes/a.md"]
+    assert len(gone) == 2 and gone[-1]["after"] is None
+    assert "not of the memory" not in (paths.memory() / KNOWN).read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0", "\ud800", "x" * 400, "/etc/hostname", "../../../../etc/hostname", "a/../../b", "", "."]
+)
+@pytest.mark.parametrize("where", ["files", "pending"])
+def test_a_name_that_no_file_of_the_memory_has_leads_nowhere(
+    handler: GenericAgentHandler, name: str, where: str
+) -> None:
+    known = json.loads((paths.memory() / KNOWN).read_text())
+    if where == "files":
+        known["files"][name] = {"hash": "x", "text": "y"}
+    else:
+        known["pending"] = {"file": name, "diff": "", "by": "tool", "before": "x", "after": None}
+    (paths.memory() / KNOWN).write_text(json.dumps(known))
+    assert memory.ensure_seeds() == [] == journal()
+    assert name not in json.loads((paths.memory() / KNOWN).read_text())["files"]
+
+
+def test_a_file_that_cannot_be_read_adds_no_line_at_each_start(
+    handler: GenericAgentHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (paths.memory() / "a.md").write_text("new\n")
+    (paths.memory() / "b.md").write_text("new\n")
+    read = Records._read
+
+    def broken(self: Records, name: str) -> bytes | None:
+        if name == "b.md":
+            raise ToolError("cannot read b.md: Input/output error")
+        return read(self, name)
+
+    monkeypatch.setattr(Records, "_read", broken)
+    for _ in range(3):
+        with pytest.raises(ToolError, match=r"b\.md"):
+            memory.ensure_seeds()
+    assert [e["file"] for e in journal()] == ["a.md"]
