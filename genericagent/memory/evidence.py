@@ -29,19 +29,41 @@ _FACTS = frozenset({"status", "success", "exit", "code", "stdout", "0"})  # of e
 
 _PATTERNS = {
     # what a script only prints, or says to itself
-    "printed": r"(?:^|(?<=[\s;|&(]))#[^\n]*|<<-?\s*['\"]?(\w+)['\"]?(?s:.*?)\n\s*\1\b"
+    "printed": r"(?:^|(?<=[\s;|&(]))#[^\n]*"
     r"|\b(?:echo|printf)\b(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|[^\s;|&\"']+))*"
-    r"|\b(?:print|puts|console\.log|write(?:_text)?)\s*\(?\s*[rbfu]*[\"'`][^\n]*",
+    r"|\b(?:print|puts|console\.log|write(?:_text)?)\s*+(?:\(\s*+)?[rbfu]*[\"'`][^\n]*",
+    "heredoc": r"(?<!<)<<-?[ \t]*['\"]?(\w+)",
     "prints": r"\b(?:echo|printf|print|puts|log|write|cat\s*<<)",
     "end": r"(?<=[.!?])\s+|(?<=[。！？\n])",
-    "asked": r"\s*(?:what|which|who|whose|where|when|why|how|is|are|do|does)\b.*\?\s*\Z"
-    r"|.*(?:什么|哪|谁|怎么|怎样|多少|吗).*[？?]\s*\Z",
+    "asks": r"\s*(?:what|which|who|whose|where|when|why|how|is|are|do|does)\b",
+    "asks_zh": r"什么|哪|谁|怎么|怎样|多少|吗",
 }
 
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(_PATTERNS[name], re.I)  # takes time: when it is needed
+
+
+def _asked(sentence: str) -> bool:
+    question = sentence.rstrip().endswith(("?", "？"))
+    return question and bool(_pattern("asks").match(sentence) or _pattern("asks_zh").search(sentence))
+
+
+def _without_heredocs(script: str) -> str:
+    """Also without the rest of the line that begins one."""
+    lines, kept, end = script.split("\n"), list[str](), ""
+    bare = [line.strip(" \t\r\"');") for line in lines]
+    last = {line: number for number, line in enumerate(bare)}
+    for number, line in enumerate(lines):
+        if end:
+            end = end if bare[number] != end else ""
+        elif (begun := _pattern("heredoc").search(line)) and last.get(begun[1], -1) > number:
+            kept.append(line[: begun.start()])
+            end = begun[1]
+        else:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 @dataclass(frozen=True)
@@ -54,7 +76,7 @@ class _Seen:
     @cached_property
     def done(self) -> str:
         """The call's own text without what it only prints."""
-        return _pattern("printed").sub(" ", self.call)
+        return _pattern("printed").sub(" ", _without_heredocs(self.call))
 
     @cached_property
     def words(self) -> set[str]:
@@ -62,7 +84,7 @@ class _Seen:
 
         if "told" in self.shown:
             sentences = _pattern("end").split(self.text)
-            return words("\n".join(s for s in sentences if not _pattern("asked").match(s)))
+            return words("\n".join(s for s in sentences if not _asked(s)))
         own, found, printed = words(self.call), words(self.done), set[str]()
         for line in self.text.split("\n"):
             said = words(line)

@@ -86,13 +86,13 @@ def words(text: str) -> set[str]:
     for word in _TOKEN.findall(text):
         if word[0].isdigit():
             parts = _number(word).split(".")
-            found |= {".".join(parts[: n + 1]) for n in range(len(parts))}
+            found |= {".".join(parts), *(".".join(parts[: n + 1]) for n in range(min(len(parts), 8)))}
         elif _CJK_WORD.match(word):
             for piece in _FRAME_CJK.split(word):
                 found |= {*piece, *map("".join, zip(piece, piece[1:], strict=False))}
         else:
             found |= {word, _stem(word), _stem(word)[:5], _NUMBERS.get(word, word)}
-    hours = [int(word) for word in found if word.isdecimal() and 0 < int(word) < 24]
+    hours = [int(word) for word in found if len(word) < 3 and word.isdecimal() and 0 < int(word) < 24]
     evening = re.search(r"\d ?p\.?m\b|下午|晚", text)
     return found | {str((hour + 12) % 24) for hour in hours if hour > 12 or evening}
 
@@ -140,7 +140,9 @@ def _unified(text: str) -> str:
         text = re.sub(rf"[{_HAN}两十]{{1,4}}(?=[月日号点时分岁楼万千])", _han, text)
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
     text = re.sub(r"\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b", r"\1 \2 \3", text)
-    return re.sub(r"(\d+(?:\.\d+)?) ?(k\b|千|万)", lambda m: str(round(float(m[1]) * _SCALE[m[2]])), text)
+    return re.sub(
+        r"(?<![\d.])(\d{1,15}(?:\.\d{1,9})?) ?(k\b|千|万)", lambda m: str(round(float(m[1]) * _SCALE[m[2]])), text
+    )
 
 
 def _han(found: re.Match[str]) -> str:

@@ -35,7 +35,7 @@ _NAMES = _STRONG - _KEYS | {"key", "credential"}
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\x00-\x7f]+")  # of a name, also of camelCase
 _GLUED = re.compile(r".+(?=(?:password|passwd|token|secret)$)|s$(?<=[nty]s)")  # PGPASSWORD, authtoken, keys
 _PLACE = re.compile(
-    r"(?:env|cmd|file|keyring|vault|op)[:=]|[~/.$%<{\[(*]|![a-z]+$|#\{|https?:|[A-Z][A-Z0-9_]*$|(.)\1+$|test_|your|[\d.:/-]*[.:/-][\d.:/-]*$"
+    r"(?:env|cmd|file|keyring|vault|op)[:=]|[~/.$%<{\[(*]|![a-z]+$|#\{|https?:|[A-Z][A-Z0-9_]*$|(.)\1+$|test_|your|(?=[\d.:/-]+$)\d*[.:/-]"
 )
 _CODE = re.compile(
     r"[A-Za-z_][\w.]*[\[(]|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$|(?![A-Za-z0-9+/]{40}$)[\w-]*[\\/][\w./\\-]*$"

@@ -6,6 +6,7 @@ import pytest
 
 from genericagent import memory
 from genericagent.memory.evidence import Evidence
+from genericagent.safety.keylike import key_in
 
 EN = {memory.L1: "# Red lines\n", memory.L2: "## [ENVIRONMENT]\n\n## [USER]\n", "plan_sop.md": "# Plan\n"}
 
@@ -213,3 +214,30 @@ def test_the_index_may_name_what_is_there_and_lines_may_be_put_shorter() -> None
     old = memory_now[memory.L2].split("\n")[1:3]
     assert none.of(memory.L2, ["- till: exports in var/till, totals in var/sums"], old, memory_now)[0]
     assert not none.of(memory.L2, ["- till"], old, memory_now)[0], "what is verified is not dropped"
+
+
+HOSTILE = {  # each took minutes, or raised, in some pattern
+    "heredocs": "<<a" * 300 + "\n" * 6000, "beginnings": "<<a\n" * 70_000, "print": "print" + " " * 300_000, "digits": "1" * 300_000,
+    "a huge number": "1" * 400 + "k", "parts": "1." * 150_000, "questions": "什么" * 150_000, "colons": "key: " + ":" * 300_000 + "x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_long_hostile_text_holds_up_no_note_and_hides_no_key(kind: str) -> None:
+    text = HOSTILE[kind]
+    evidence = Evidence()
+    evidence.user_said(f"{text}\nthe printer is in the hall.\n")
+    evidence.saw("code_run", 1, text, f"the gate is at 10.0.0.7\n{text}")
+    assert evidence.of(memory.L2, ["- gate: 10.0.0.7", "- printer: hall"], [], EN)[0]
+    assert not evidence.of(memory.L2, [f"- door: 10.0.0.8 {text}"], [], EN)[0]
+    assert key_in(f"{text}\npassword: Kestrel7") == "password…"
+
+
+def test_what_stands_behind_a_heredoc_or_a_shift_was_done() -> None:
+    for script, kept in (
+        ("cat <<A > x\ngate\nA\ncat <<A >> x\ngate\nA\nls /srv/app", "/srv/app"),
+        ("n = 1 << b\nls('/srv/app')", "/srv/app"),
+    ):
+        evidence = Evidence()
+        evidence.saw("code_run", 1, script, "")
+        assert kept in evidence.calls[0].done and "gate" not in evidence.calls[0].done
