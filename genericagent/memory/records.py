@@ -113,16 +113,16 @@ def _sound(known: Any) -> bool:
             bytes_of(seen["text"] or "")
         return (
             all(fits(seen, hash=texts, text=texts) for seen in known["files"].values())
-            and all(map(_is_name, known["files"]))
+            and all(map(is_name, known["files"]))
             and (pending is None or fits(pending, file=str, diff=str, by=str, before=texts, after=texts))
-            and (pending is None or _is_name(pending["file"]))
+            and (pending is None or is_name(pending["file"]))
             and all(type(number) is int and isinstance(name, str) for number, name in untold)
         )
     except (TypeError, ValueError, KeyError, AttributeError):  # a text that no file can hold, a pair that is none
         return False
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
     """Whether a file of the memory can have it."""
     return "\0" not in name and all(p and p[0] != "." and len(bytes_of(p)) < 256 for p in name.split("/"))
 

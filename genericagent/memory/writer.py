@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -62,7 +63,7 @@ def write(
 
         def check(data: bytes) -> None:
             old, new, known = _present(records, name), text_of(data), records.known()
-            if new is None:
+            if new is None or old is None and os.path.lexists(records.folder / name):
                 raise ToolError(say("memory_text_only", file=name))
             if whole and old:
                 raise ToolError(say("memory_patch_only", file=name))
