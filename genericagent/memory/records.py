@@ -88,14 +88,24 @@ def entries(folder: Path | None = None) -> dict[int, dict[str, Any]]:
     for number, line in enumerate(file.read_bytes().split(b"\n") if file.is_file() else (), 1):
         try:
             entry = json.loads(line or b"{}")
-            if line and not all(isinstance(entry[key], str) for key in ("file", "diff", "by")):
+            if line and not _is_entry(entry):
                 raise TypeError("not a record")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _log.warning("line %d of %s is left out: %s", number, file, error)
             continue
         if line:
             found[number] = entry
     return found
+
+
+def _is_entry(entry: Any) -> bool:
+    evidence = entry.get("evidence", [])
+    return (
+        all(isinstance(entry[key], str) for key in ("file", "diff", "by"))
+        and all(isinstance(entry[key], str | None) for key in ("before", "after"))
+        and isinstance(evidence, list)
+        and all(isinstance(one, dict) and type(one.get("revert", 0)) is int for one in evidence)
+    )
 
 
 def _sound(known: Any) -> bool:

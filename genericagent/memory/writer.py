@@ -196,18 +196,20 @@ def inverse(text: str, diff: str) -> str:
             if len(at) == 1 and (new or not lines):
                 break
         else:
-            raise ValueError(next(line.strip() for sign, line in hunk if sign != " "))
+            raise ValueError(next((line.strip() for sign, line in hunk if sign != " "), "@@"))
         lines[at[0] : at[0] + len(new)] = old
     return "".join(lines)
 
 
 def _hunks(diff: str) -> list[list[tuple[str, str]]]:
-    """The pieces of a unified diff, as (sign, line with its end)."""
+    """The pieces of a unified diff, as (sign, line with its end). Raises ValueError with a line that belongs in none."""
     hunks = list[list[tuple[str, str]]]()
-    for line in lines_of(diff)[2:]:
+    for line in lines_of(diff)[2:] or [""]:
         if line.startswith("@@"):
             hunks.append([])
-        elif line.startswith("\\"):
+        elif not hunks or not (line[0] in " +-" or line[0] == "\\" and hunks[-1]):
+            raise ValueError(line.strip())
+        elif line[0] == "\\":
             sign, text = hunks[-1].pop()
             hunks[-1].append((sign, text[:-1]))
         else:

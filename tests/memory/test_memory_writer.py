@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +18,11 @@ import pytest
 from agent_loop import StepOutcome, exhaust
 from ga import GenericAgentHandler
 from genericagent import memory, paths
+from genericagent.cli.memory import run_memory
 from genericagent.errors import ToolError
 from genericagent.llm.usage import estimate
 from genericagent.memory.layers import INSIGHT_TOKENS
-from genericagent.memory.records import KNOWN, Records, difference, entries
+from genericagent.memory.records import JOURNAL, KNOWN, Records, difference, entries
 from genericagent.memory.writer import inverse, revert
 from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
@@ -635,3 +637,23 @@ def test_a_file_that_cannot_be_read_adds_no_line_at_each_start(
         with pytest.raises(ToolError, match=r"b\.md"):
             memory.ensure_seeds()
     assert [e["file"] for e in journal()] == ["a.md"]
+
+
+@pytest.mark.parametrize("odd", [
+    {"evidence": ["x"]}, {"evidence": 5}, {"evidence": [{"revert": [1]}], "by": "revert"}, {"before": 1}, {"before": ...}, {"after": []},
+    {"diff": "q"}, {"diff": "--- a\n+++ b\nzz"}, {"diff": "--- a\n+++ b\n+x"}, {"diff": "--- a\n+++ b\n@@\n\\x"}, {"diff": "--- a\n+++ b\n@@\n x\n"},
+    {"diff": "--- a\n+++ b\n@@\n"}, {"time": 5, "tainted": {"a": 1}, "evidence": [{}], "diff": "--- a\n+++ b\n@@\n?x\n"}, {"file": "a\0"},
+], ids=str)  # fmt: skip
+def test_an_odd_line_of_the_journal_is_told_or_refused_in_one_line(
+    handler: GenericAgentHandler, odd: dict[str, Any]
+) -> None:
+    good = {"file": "plan_sop.md", "diff": "--- a\n+++ b\n@@\n+x\n", "by": "tool", "before": None, "after": None}
+    line = {key: value for key, value in {**good, **odd}.items() if value is not ...}
+    (paths.memory() / JOURNAL).write_text("".join(json.dumps(one) + "\n" for one in (line, good)))
+    before = text("plan_sop.md")
+    assert "\n   2 " in "\n" + run_memory(["log"])[0]
+    for word in ("show", "revert"):
+        with suppress(ToolError):
+            run_memory([word, "1"])
+            assert word == "show"
+    assert text("plan_sop.md") == before and memory.ensure_seeds() == []
