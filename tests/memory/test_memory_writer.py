@@ -108,6 +108,18 @@ def test_looking_into_the_memory_proves_nothing(handler: GenericAgentHandler, sc
     assert store(handler, "- printer: 10.0.0.7")["status"] == "error"
 
 
+def test_reading_what_the_task_has_written_proves_nothing(handler: GenericAgentHandler, tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("the lock is at 10.0.0.8\nthe gate is somewhere\n")
+    do(handler, "file_write", path="a.txt", content="the printer is at 10.0.0.7\n")
+    do(handler, "file_patch", path="b.txt", old_content="somewhere", new_content="at 10.0.0.9")
+    for name in ("a.txt", "b.txt"):
+        assert "10.0.0" in do(handler, "file_read", path=name).data
+        run(handler, f"cat ./{name}")
+    assert store(handler, "- printer: 10.0.0.7")["status"] == "error"
+    assert store(handler, "- gate: 10.0.0.9")["status"] == "error"
+    assert store(handler, "- lock: 10.0.0.8")["status"] == "success"
+
+
 def test_failed_calls_prove_nothing(handler: GenericAgentHandler) -> None:
     do(handler, "code_run", type="bash", script="exit 3")
     do(handler, "file_read", path="nowhere.txt")
