@@ -752,8 +752,18 @@ class GenericAgentHandler(BaseHandler):
         what = str(args.get("script") or args.get("path") or "")
         if tool == "code_run" and isinstance(data, dict) and "value" in data and ".subagent(" not in what:
             return  # a handler's method or a literal: nothing was looked at
+        if tool in ("file_write", "file_patch"):
+            self.evidence.wrote(self._written(args))
         if not self.guard.about_memory(tool, args, self.cwd):
             self.evidence.saw(tool, self.current_turn, what, str(self._content(data)))
+
+    def _written(self, args: Mapping[str, Any]) -> str:
+        """The lines that a file tool has just written, those whole that it wrote a part of."""
+        if "new_content" not in args:
+            return str(args["content"])
+        new, text = str(args["new_content"]), _text_of(self._path(args["path"]))
+        before, _, after = text.partition(new) if new else ("", "", "")
+        return before.rpartition("\n")[2] + new + after.partition("\n")[0]
 
     # small things
 

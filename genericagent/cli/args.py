@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     p = Parser(
         prog="ga",
         description="A personal agent: chat in the terminal, or one task from a script.",
-        epilog="also: ga browser setup|status, ga memory log|show|revert|inbox|accept|check, ga sessions [WORDS], "
+        epilog="also: ga browser setup|status, ga memory log|show|revert|inbox|accept|drop|check, ga sessions [WORDS], "
         "ga schedule list|add|run|disable|enable|remove, ga import PATH, ga doctor.",
         allow_abbrev=False,
     )

@@ -85,8 +85,12 @@ def is_terminal(stream: Any) -> bool:
 
 
 def news() -> Iterator[str]:
-    """What came for the terminal meanwhile, each once and in one line, of many the newest; and what other faces could not
-    deliver."""
+    """What came for the terminal meanwhile, each once and in one line, of many the newest; what other faces could not
+    deliver; and that proposals for the memory wait."""
+    from ..memory.inbox import waits
+
+    if line := waits():
+        yield one_line(line, 300)
     outbox = Outbox(paths.home() / "outbox")
     waiting = outbox.pending()
     # first: better kept unseen than shown twice

@@ -246,7 +246,7 @@ def ps(chat: Chat, args: str) -> None:
     return chat.say("plain", text="\n".join(lines) or chat.texts["no_jobs"])
 
 
-@command(usage="[log|show|revert|inbox|accept|check]")
+@command(usage="[log|show|revert|inbox|accept|drop|check]")
 def memory(chat: Chat, args: str) -> None:
     """what the agent has stored, and why; take a change back"""
     from .memory import run_memory

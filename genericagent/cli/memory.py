@@ -1,4 +1,4 @@
-"""`ga memory log|show|revert|inbox|accept|check`, and `/memory` in the chat: what the agent has stored, and why."""
+"""`ga memory log|show|revert|inbox|accept|drop|check`, and `/memory` in the chat: what the agent has stored, and why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..prompts import say
 from ..safety.redact import Redactor
 from ..safety.term import clean, one_line
 
-USAGE = "ga memory log [N] | show N | revert N | inbox [N] | accept N | check"
+USAGE = "ga memory log [N] | show N | revert N | inbox [N] | accept N | drop N|all | check"
 SHOWN = 20  # changes
 
 
@@ -19,9 +19,10 @@ def run_memory(argv: Sequence[str]) -> tuple[str, int]:
     word, *rest = argv or ["log"]
     if word in ("-h", "--help"):
         return USAGE, 0
-    if len(rest) > 1 or (rest and not rest[0].isdecimal()) or (word in ("show", "revert", "accept")) > len(rest):
+    every, wants = [word, *rest] == ["drop", "all"], word in ("show", "revert", "accept", "drop")
+    if len(rest) > 1 or wants > len(rest) or (rest and not every and not (rest[0].isdecimal() and len(rest[0]) < 10)):
         raise UsageError(f"usage: {USAGE}")
-    number, note = int(rest[0]) if rest else SHOWN, "" if word == "revert" else _look()
+    number, note = int(rest[0]) if rest and not every else SHOWN, "" if word == "revert" else _look()
     if word == "log":
         return note + _log(number), 0
     if word == "show":
@@ -36,6 +37,10 @@ def run_memory(argv: Sequence[str]) -> tuple[str, int]:
         from ..memory.inbox import accept
 
         return note + say("memory_accepted", number=number, file=one_line(accept(number, redactor()))), 0
+    if word == "drop":
+        from ..memory.inbox import drop
+
+        return note + say("memory_dropped", count=drop(None if every else number)), 0
     if word == "check" and not rest:
         from ..memory.check import check
 
@@ -125,7 +130,7 @@ def _inbox() -> str:
     listed = [
         f"{number:>4}  {str(one.get('time'))[:16].replace('T', ' ')}  {one_line(one['file'], 60)}  "
         + one_line(str(one.get("new_content") or one.get("content") or ""), 80)
-        + f"  !{one_line(str(one['tainted']), 60)}" * bool(one.get("tainted"))
+        + f"  !{one_line(str(one.get('tainted')), 60)}" * bool(one.get("tainted"))
         for number, one in list(pending().items())[-SHOWN:]
     ]
     return "\n".join([*listed, say("memory_inbox_how")]) if listed else say("memory_inbox_empty")

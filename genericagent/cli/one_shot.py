@@ -37,6 +37,10 @@ def run_prompt(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
         sys.stderr.writelines(f"{how}: {clean(path)}\n" for path, how in end.get("files_changed", {}).items())
         if end["error"]:
             sys.stderr.write(f"error: {end['error']}\n")
+        if end.get("denied"):
+            from ..memory.inbox import waits
+
+            sys.stderr.write(f"note: {one_line(line, 300)}\n" if (line := waits()) else "")
     return exit_code(end)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import paths
 from ..errors import ToolError, UsageError
-from ..memory.layers import L4
+from ..memory.layers import L0, L4
 from ..memory.records import Records, text_of
 from ..safety.keylike import key_in
 from ..safety.term import one_line
@@ -47,7 +47,11 @@ def run_import(argv: Sequence[str]) -> int:
         sys.stdout.write(ORDER)
     with Records(redactor().json) as records:
         for path in _files(memory, told):
-            told(path, *_take(path, records.folder, path.relative_to(memory).as_posix(), records))
+            name = path.relative_to(memory).as_posix()
+            if name == L0:
+                told(path, LEFT, "the rules of the memory come with this program")
+            else:
+                told(path, *_take(path, records.folder, name, records))
     sys.stdout.write(", ".join(f"{told.count[what]} {what}" for what in (TAKEN, SAME, DIFFERENT, LEFT, FAILED)) + "\n")
     return int(bool(told.count[FAILED]))
 

@@ -5,7 +5,8 @@ user's messages or in what calls have shown; of a procedure (.md) half of both. 
 has run in this task. What is in the memory may move, and the index may name it.
 
 A call shows the lines of its result that say more than its own text, and that text without what it only prints: an echo
-of X is no evidence for X.
+of X is no evidence for X. A line that the task has written or printed itself shows nothing, nor does a call that hides its
+failure (`|| true`) without a result. Of the user's words, questions do not count.
 """
 
 from __future__ import annotations
@@ -24,18 +25,26 @@ COUNTED = ("code_run", "file_read", "file_write", "file_patch", "web_scan", "web
 REMEMBERED = 200  # calls
 NAMED = 3  # calls in a line of the journal
 LOOKED_AT = 10_000  # characters of a result that are compared with what is stored
-_FACTS = frozenset({"status", "success", "exit", "code", "stdout", "0"})  # of each result
-
+_FACTS = "status success exit_code stdout 0"  # of each result
+_NUMBER = re.compile(r"^ *\d+[|:\t] ?")  # of a line
 
 _PATTERNS = {
     # what a script only prints, or says to itself
-    "printed": r"(?:^|(?<=[\s;|&(]))#[^\n]*|<<-?\s*['\"]?(\w+)['\"]?(?s:.*?)\n\s*\1\b"
-    r"|\b(?:echo|printf)\b(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|[^\s;|&\"']+))*"
-    r"|\b(?:print|puts|console\.log|write(?:_text)?)\s*\(?\s*[rbfu]*[\"'`][^\n]*",
-    "prints": r"\b(?:echo|printf|print|puts|log|write|cat\s*<<)",
+    "printed": r"(?:^|(?<=[\s;|&(]))#[^\n]*"
+    r"|<<<[ \t]*(?:\"[^\"]*\"|'[^']*'|\S+)"
+    r"|\b(?:echo|printf|yes)\b(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|[^\s;|&\"']+))*"
+    r"|\b(?:print|puts|console\.log|write(?:_text)?)\s*+(?:\(\s*+)?[rbfu]*[\"'`][^\n]*",
+    "heredoc": r"(?<!<)<<-?[ \t]*['\"]?(\w+)",
+    "prints": r"\b(?:echo|printf|print|puts|log|write|yes|declare|env|export)\b|<<",
+    "masked": r"\|\||[;\n][ \t]*(?:true|:|exit 0)\Z",
+    "failed": r"no such|not found|cannot|can't|could not|failed|refused|denied|timed out|unreachable|missing|error",
     "end": r"(?<=[.!?])\s+|(?<=[。！？\n])",
-    "asked": r"\s*(?:what|which|who|whose|where|when|why|how|is|are|do|does)\b.*\?\s*\Z"
-    r"|.*(?:什么|哪|谁|怎么|怎样|多少|吗).*[？?]\s*\Z",
+    "asks": r"\s*(?:what|which|who|whose|where|when|why|how|is|are|do|does)\b",
+    "asks_zh": r"什么|哪|谁|怎么|怎样|多少|吗",
+    "clause": r"(?<=[,;:])(?=\s)|(?<=[，；：])",
+    "asks_how": r"\b(?:(?:tell|show) me|find out|wonder|look up|(?:not|n't|n’t) (?:know|sure)|(?:can|could|would) you (?:please )?(?:check|see|tell"
+    r"|look)|please (?:check|see|verify|look))\b.{0,40}\b(?:what|which|who|whose|where|when|why|how|whether|if)\b"
+    r"|^\s*(?:should|shall) (?:i|we)\b|是不是|是否|有没有|能不能|会不会|(?:看看|看一下|查|告诉我|不知道).{0,20}(?:什么|哪|谁|怎么|多少)",
 }
 
 
@@ -44,29 +53,83 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(_PATTERNS[name], re.I)  # takes time: when it is needed
 
 
+def _told(sentence: str) -> str:
+    """What a sentence says: nothing of a question."""
+    if sentence.rstrip().endswith(("?", "？")) and (
+        _pattern("asks").match(sentence) or _pattern("asks_zh").search(sentence)
+    ):
+        return ""
+    return "".join(c for c in _pattern("clause").split(sentence) if not _pattern("asks_how").search(c))
+
+
+def _parted(script: str) -> tuple[str, str]:
+    """(A script without what it only prints or writes, and without the rest of a line that begins a heredoc; that)."""
+    lines, kept, printed, end = script.split("\n"), list[str](), list[str](), ""
+    bare = [line.strip(" \t\r\"');") for line in lines]
+    last = {line: number for number, line in enumerate(bare)}
+    for number, line in enumerate(lines):
+        if end:
+            printed.append(line)
+            end = end if bare[number] != end else ""
+        elif (begun := _pattern("heredoc").search(line)) and last.get(begun[1], -1) > number:
+            kept.append(line[: begun.start()])
+            end = begun[1]
+        else:
+            kept.append(line)
+    rest = "\n".join(kept)
+    printed += [found[0] for found in _pattern("printed").finditer(rest)]
+    return _pattern("printed").sub(" ", rest), "\n".join(printed)
+
+
+class _Own:
+    """What the tasks have written or printed themselves, line by line, in order."""
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[str, bool]] = []  # (text, whether it is a script)
+        self._index: dict[str, set[tuple[int, int]]] = {}
+        self._read = 0
+
+    def holds(self, said: set[str], before: int) -> bool:
+        """Whether all that a line says stands in one line of the first texts."""
+        from .words import words
+
+        for number in range(self._read, len(self.texts)):
+            text, script = self.texts[number]
+            for at, line in enumerate((_parted(text)[1] if script else text).split("\n")):
+                for word in words(line):
+                    self._index.setdefault(word, set()).add((number, at))
+        self._read = len(self.texts)
+        places = [self._index.get(word, set()) for word in said]
+        return bool(places) and all(places) and any(number < before for number, _ in set.intersection(*places))
+
+
 @dataclass(frozen=True)
 class _Seen:
     shown: dict[str, Any]  # as the journal names it
     text: str  # the user's words, or the result
     call: str = ""  # the call's own text
     task: int = 0
+    own: _Own = field(default_factory=_Own)
+    before: int = 0  # so many texts of that were there
 
     @cached_property
     def done(self) -> str:
         """The call's own text without what it only prints."""
-        return _pattern("printed").sub(" ", self.call)
+        return _parted(self.call)[0]
 
     @cached_property
     def words(self) -> set[str]:
         from .words import words
 
         if "told" in self.shown:
-            sentences = _pattern("end").split(self.text)
-            return words("\n".join(s for s in sentences if not _pattern("asked").match(s)))
-        own, found, printed = words(self.call), words(self.done), set[str]()
+            return words("\n".join(map(_told, _pattern("end").split(self.text))))
+        own, shown, printed, facts = words(self.call), set[str](), set[str](), words(_FACTS)
+        masked = _pattern("masked").search(self.call.rstrip())
         for line in self.text.split("\n"):
-            said = words(line)
-            (found if said - own - _FACTS else printed).update(said)
+            said = words(_NUMBER.sub("", line))
+            if not (masked and _pattern("failed").search(line)) and not self.own.holds(said - facts, self.before):
+                (shown if said - own - facts else printed).update(said)
+        found = shown if masked and not shown else shown | words(self.done)
         return found - printed if _pattern("prints").search(self.call) else found
 
 
@@ -77,6 +140,7 @@ class Evidence:
     calls: deque[_Seen] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     said: deque[_Seen] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     task: int = 0
+    own: _Own = field(default_factory=_Own)
 
     def begin(self) -> None:
         """A new task: what ran before it is no ground for a helper any more."""
@@ -90,7 +154,14 @@ class Evidence:
         """A call of COUNTED that succeeded and has nothing to do with memory."""
         shown = {"tool": tool, "turn": turn, "what": " ".join(what.split())[:120]}
         shown["digest"] = hashlib.sha256(result.encode("utf-8", "replace")).hexdigest()[:12]
-        self.calls.append(_Seen(shown, result[:LOOKED_AT], what[:LOOKED_AT], self.task))
+        what = what[:LOOKED_AT]
+        self.calls.append(_Seen(shown, result[:LOOKED_AT], what, self.task, self.own, len(self.own.texts)))
+        if tool == "code_run":
+            self.own.texts.append((what, True))
+
+    def wrote(self, text: str) -> None:
+        """What a file tool has put into a file: reading it again shows nothing."""
+        self.own.texts.append((text, False))
 
     def of(
         self, name: str, added: Sequence[str], removed: Sequence[str], memory: Mapping[str, str]

@@ -13,6 +13,7 @@ none. A file that is not as it is known was changed around the writer.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -88,14 +89,24 @@ def entries(folder: Path | None = None) -> dict[int, dict[str, Any]]:
     for number, line in enumerate(file.read_bytes().split(b"\n") if file.is_file() else (), 1):
         try:
             entry = json.loads(line or b"{}")
-            if line and not all(isinstance(entry[key], str) for key in ("file", "diff", "by")):
+            if line and not _is_entry(entry):
                 raise TypeError("not a record")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _log.warning("line %d of %s is left out: %s", number, file, error)
             continue
         if line:
             found[number] = entry
     return found
+
+
+def _is_entry(entry: Any) -> bool:
+    evidence = entry.get("evidence", [])
+    return (
+        all(isinstance(entry[key], str) for key in ("file", "diff", "by"))
+        and all(isinstance(entry[key], str | None) for key in ("before", "after"))
+        and isinstance(evidence, list)
+        and all(isinstance(one, dict) and type(one.get("revert", 0)) is int for one in evidence)
+    )
 
 
 def _sound(known: Any) -> bool:
@@ -108,14 +119,23 @@ def _sound(known: Any) -> bool:
         return False
     texts = str | None
     pending, untold = known.get("pending"), known.get("untold") or []
-    return (
-        all(fits(seen, hash=texts, text=texts) for seen in known["files"].values())
-        and (pending is None or fits(pending, file=str, diff=str, by=str, before=texts, after=texts))
-        and all(
-            isinstance(one, list) and len(one) == 2 and isinstance(one[0], int) and isinstance(one[1], str)
-            for one in untold
+    try:
+        for seen in known["files"].values():
+            bytes_of(seen["text"] or "")
+        return (
+            all(fits(seen, hash=texts, text=texts) for seen in known["files"].values())
+            and all(map(is_name, known["files"]))
+            and (pending is None or fits(pending, file=str, diff=str, by=str, before=texts, after=texts))
+            and (pending is None or is_name(pending["file"]))
+            and all(type(number) is int and isinstance(name, str) for number, name in untold)
         )
-    )
+    except (TypeError, ValueError, KeyError, AttributeError):  # a text that no file can hold, a pair that is none
+        return False
+
+
+def is_name(name: str) -> bool:
+    """Whether a file of the memory can have it."""
+    return "\0" not in name and all(p and p[0] != "." and len(bytes_of(p)) < 256 for p in name.split("/"))
 
 
 def hash_of(data: bytes | None) -> str | None:
@@ -204,16 +224,18 @@ class Records:
 
     def _look(self) -> None:
         """Note what was changed around the writer since the last time."""
-        for name in sorted({*self._known["files"], *files(self.folder)}):
-            data, old = self._read(name), self._known["files"].get(name) or {}
-            if hash_of(data) != old.get("hash"):
-                text = text_of(data)
-                kept = (old.get("text") is not None or not old) and (text is not None or data is None)
-                diff = difference(name, old.get("text"), text) if kept else ""
-                number = self.append(self.entry(name, diff, old.get("hash"), hash_of(data), by="outside"))
-                self._note(name, data)
-                self._known["untold"].append([number, name])
-        self._save()
+        try:
+            for name in sorted({*self._known["files"], *files(self.folder)}):
+                data, old = self._read(name), self._known["files"].get(name) or {}
+                if hash_of(data) != old.get("hash"):
+                    text = text_of(data)
+                    kept = (old.get("text") is not None or not old) and (text is not None or data is None)
+                    diff = difference(name, old.get("text"), text) if kept else ""
+                    number = self.append(self.entry(name, diff, old.get("hash"), hash_of(data), by="outside"))
+                    self._note(name, data)
+                    self._known["untold"].append([number, name])
+        finally:  # what is in the journal is known, also when the next file can't be read
+            self._save()
 
     def untold(self) -> list[tuple[int, str]]:
         """(number, file) of each change from outside that was not asked for yet."""
@@ -254,7 +276,7 @@ class Records:
     def put(self, name: str, new: str | None, **more: Any) -> None:
         """Make a change: write the file, or remove it. Raises ToolError."""
         path = self.folder / name
-        if f"/{name}".find("/.") >= 0 or os.path.realpath(path) != os.path.join(os.path.realpath(self.folder), name):  # noqa: PTH118
+        if not self._inside(name):
             raise ToolError(f"{path} leads out of the memory")
         self.intend(name, new, **more)
         try:
@@ -291,19 +313,26 @@ class Records:
 
     # files
 
+    def _inside(self, name: str) -> bool:
+        """Whether the name leads to a file of the memory, and through no link."""
+        real = os.path.realpath(self.folder / name)
+        return "/." not in f"/{name}" and real == f"{os.path.realpath(self.folder)}/{name}"
+
     def _read(self, name: str) -> bytes | None:
-        """The bytes; of a large file a few words that change when it does."""
+        """The bytes; of a large file a few words that change when it does. None where there is none, or cannot be one."""
         path = self.folder / name
         try:
             info = path.lstat()
-            if not stat.S_ISREG(info.st_mode):
+            if not stat.S_ISREG(info.st_mode) or not self._inside(name):
                 return None
             return path.read_bytes() if info.st_size <= HASHED else f"\0{info.st_size} {info.st_mtime_ns}".encode()
-        except FileNotFoundError:
-            return None
         except PermissionError:
             return b"\0unreadable"
+        except ValueError:  # a NUL
+            return None
         except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
+                return None
             raise ToolError(f"cannot read {path}: {error.strerror or error}") from error
 
     def seen(self, data: bytes | None) -> dict[str, Any]:

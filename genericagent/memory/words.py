@@ -37,11 +37,18 @@ _BEGIN = re.compile(r"[.!?。！？]\s")  # between two words: the second begins
 _KEY = re.compile(r"^\W*[^:：\n]{1,40}[:：](?=\s|[^\x00-\x7f])")
 _SUFFIX = re.compile(r"(?<=\w{3})(?:ing|ed|er|ies|es|s|e|y|ly)$")
 _MONTHS = re.findall(r"\w+", "january february march april may june july august september october november december")
-_COUNTS = re.findall(r"\w+", "zero one two three four five six seven eight nine ten eleven twelve")
+_COUNTS = re.findall(
+    r"\w+",
+    """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+    nineteen""",
+)
+_TENS = re.findall(r"\w+", "twenty thirty forty fifty sixty seventy eighty ninety")
+_TENS_OF = re.compile(rf"\b({'|'.join(_TENS)})(?:[- ]({'|'.join(_COUNTS[1:10])}))?\b", re.I)
+_HYPHENED = re.compile(rf"[^\W\d_{_CJK}]+(?:-[^\W\d_{_CJK}]+)+")
 _NUMBERS = {w: str(n) for n, m in enumerate(_MONTHS, 1) for w in (m, m[:3])} | {
     w: str(n) for n, w in enumerate(_COUNTS)
 }
-_HAN, _SCALE = "零一二三四五六七八九", {"k": 1000, "千": 1000, "万": 10_000}
+_HAN, _SCALE = "零一二三四五六七八九", {"十": 10, "百": 100, "k": 1000, "千": 1000, "万": 10_000}
 _NOT = re.compile(
     r"\b(?:not|never|no|without|avoid|except|stop)\b|n['’]t\b|不(?!错|过|同)|别(?!的|人|名)|勿|没|禁止|避免", re.I
 )
@@ -86,13 +93,14 @@ def words(text: str) -> set[str]:
     for word in _TOKEN.findall(text):
         if word[0].isdigit():
             parts = _number(word).split(".")
-            found |= {".".join(parts[: n + 1]) for n in range(len(parts))}
+            found |= {".".join(parts), *(".".join(parts[: n + 1]) for n in range(min(len(parts), 8)))}
         elif _CJK_WORD.match(word):
             for piece in _FRAME_CJK.split(word):
                 found |= {*piece, *map("".join, zip(piece, piece[1:], strict=False))}
         else:
             found |= {word, _stem(word), _stem(word)[:5], _NUMBERS.get(word, word)}
-    hours = [int(word) for word in found if word.isdecimal() and 0 < int(word) < 24]
+    found |= {word.replace("-", "") for word in _HYPHENED.findall(text)}
+    hours = [int(word) for word in found if len(word) < 3 and word.isdecimal() and 0 < int(word) < 24]
     evening = re.search(r"\d ?p\.?m\b|下午|晚", text)
     return found | {str((hour + 12) % 24) for hour in hours if hour > 12 or evening}
 
@@ -102,6 +110,7 @@ def wanted(line: str) -> list[Word]:
     line = re.sub(r"^\s*\d+[.)]\s", "", _unified(line))
     paths = {at for chunk in _CHUNK.finditer(line) if _PATH.search(chunk[0]) for at in range(*chunk.span())}
     key, chinese = _KEY.match(line), bool(_CJK_WORD.search(line))
+    glued = {at: m[0].replace("-", "").lower() for m in _HYPHENED.finditer(line) for at in range(*m.span())}
     found, end = list[Word](), 0
     for token in _TOKEN.finditer(line):
         raw, at, word = token[0], token.start(), token[0].lower()
@@ -116,7 +125,11 @@ def wanted(line: str) -> list[Word]:
             name = (chinese or raw.istitle() and not begins) and not raw[1:].isupper()
             exact = name or at in paths
             forms = (word, _stem(word)) if exact else (_stem(word)[:5],)
-            new = [Word(raw, (*forms, _NUMBERS.get(word, word)), EXACT if exact else 2)] if len(raw) > 2 or name else []
+            new = (
+                [Word(raw, (*forms, _NUMBERS.get(word, word), glued.get(at, word)), EXACT if exact else 2)]
+                if len(raw) > 2 or name
+                else []
+            )
         found += [one for one in new if not key or at >= key.end() or one.weight == EXACT]
     return found or [Word(word, (word.lower(),), 2) for word in _TOKEN.findall(line)]
 
@@ -137,14 +150,25 @@ def _unified(text: str) -> str:
     """Numbers in one form: 1,000 and 1k and 一千 are 1000; 3.5.2024 falls apart as 2024-05-03 does."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-        text = re.sub(rf"[{_HAN}两十]{{1,4}}(?=[月日号点时分岁楼万千])", _han, text)
+        text = re.sub("点半", "点30分", text)
+        text = re.sub(rf"[{_HAN}两十百]{{1,7}}(?=[月日号点时分岁楼万千])", _han, text)
+    text = re.sub(r"\bhalf past (\w{1,9})", r"\1 30", text, flags=re.I)
+    text = _TENS_OF.sub(
+        lambda m: str(10 * _TENS.index(m[1].lower()) + 20 + _COUNTS.index((m[2] or "zero").lower())), text
+    )
+    text = re.sub(r"\b(\d{1,3}(?:\.\d{3})+),(\d\d)\b", lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
     text = re.sub(r"\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b", r"\1 \2 \3", text)
-    return re.sub(r"(\d+(?:\.\d+)?) ?(k\b|千|万)", lambda m: str(round(float(m[1]) * _SCALE[m[2]])), text)
+    return re.sub(
+        r"(?<![\d.])(\d{1,15}(?:\.\d{1,9})?) ?(k\b|千|万)", lambda m: str(round(float(m[1]) * _SCALE[m[2]])), text
+    )
 
 
 def _han(found: re.Match[str]) -> str:
-    tens, ten, ones = ("".join(str(_HAN.find(c)) if c in _HAN else c for c in found[0].replace("两", "二"))).partition(
-        "十"
-    )
-    return f"{tens or 1}{ones or 0}" if ten else tens
+    whole, digits = 0, ""
+    for char in found[0].replace("两", "二"):
+        if char in _SCALE:
+            whole, digits = whole + _SCALE[char] * int(digits or 1), ""
+        else:
+            digits += str(_HAN.find(char))
+    return str(whole + int(digits or 0))

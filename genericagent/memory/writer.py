@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -62,7 +63,7 @@ def write(
 
         def check(data: bytes) -> None:
             old, new, known = _present(records, name), text_of(data), records.known()
-            if new is None:
+            if new is None or old is None and os.path.lexists(records.folder / name):
                 raise ToolError(say("memory_text_only", file=name))
             if whole and old:
                 raise ToolError(say("memory_patch_only", file=name))
@@ -168,18 +169,20 @@ def inverse(text: str, diff: str) -> str:
             if len(at) == 1 and (new or not lines):
                 break
         else:
-            raise ValueError(next(line.strip() for sign, line in hunk if sign != " "))
+            raise ValueError(next((line.strip() for sign, line in hunk if sign != " "), "@@"))
         lines[at[0] : at[0] + len(new)] = old
     return "".join(lines)
 
 
 def _hunks(diff: str) -> list[list[tuple[str, str]]]:
-    """The pieces of a unified diff, as (sign, line with its end)."""
+    """The pieces of a unified diff, as (sign, line with its end). Raises ValueError with a line that belongs in none."""
     hunks = list[list[tuple[str, str]]]()
-    for line in lines_of(diff)[2:]:
+    for line in lines_of(diff)[2:] or [""]:
         if line.startswith("@@"):
             hunks.append([])
-        elif line.startswith("\\"):
+        elif not hunks or not (line[0] in " +-" or line[0] == "\\" and hunks[-1]):
+            raise ValueError(line.strip())
+        elif line[0] == "\\":
             sign, text = hunks[-1].pop()
             hunks[-1].append((sign, text[:-1]))
         else:

@@ -6,6 +6,7 @@ import pytest
 
 from genericagent import memory
 from genericagent.memory.evidence import Evidence
+from genericagent.safety.keylike import key_in
 
 EN = {memory.L1: "# Red lines\n", memory.L2: "## [ENVIRONMENT]\n\n## [USER]\n", "plan_sop.md": "# Plan\n"}
 
@@ -80,6 +81,18 @@ HONEST: list[tuple[str | tuple[str, str], str]] = [
     (("make test","42 passed in 3.1s"),"- tests run with `make test`"),
     (("cat README.md","# Shop\nTo deploy run bin/deploy.sh staging. Needs VPN."),"- deploy: bin/deploy.sh staging, needs VPN"),
     (("cat 说明.txt","部署前先连接公司网络，然后运行 bin/deploy.sh"),"- 部署：先连公司网络，再运行 bin/deploy.sh"),
+    ("the wifi is called FRITZ!Box 7590 QX", "- Wi-Fi name: FRITZ!Box 7590 QX"),
+    ("my Wi-Fi is called Attic", "- wifi: Attic"),
+    ("I get up at half past six", "- wakes at 6:30"),
+    ("we have twenty-one machines", "- 21 machines"),
+    ("the rent is 1.250,50 €", "- rent: 1250.50 EUR"),
+    ("我每天早上八点半上班", "- 上班时间：8:30"),
+    ("预算一百五十万", "- 预算：150万"),
+    ("let me know if you need the NAS, it is at 10.0.0.7", "- NAS: 10.0.0.7"),
+    ("can you check whether nginx runs, the pi is at 10.0.0.7", "- pi: 10.0.0.7"),
+    ("before each deploy check whether the VPN is up", "- before a deploy check whether the VPN is up"),
+    (("grep -n timeout app.py || true", "12:TIMEOUT = 30"), "- app.py: timeout is 30 s"),
+    (("for h in a b; do echo host $h; done; hostname -I", "host a\nhost b\n10.0.0.7"), "- LAN address: 10.0.0.7"),
     (("nproc; free -g | head -2","8\n               total used free\nMem: 31 4 20"),"- 8 cores, 31 GB of memory"),
 ]  # fmt: skip
 BASELESS: list[tuple[str | tuple[str, str], str]] = [
@@ -142,6 +155,21 @@ BASELESS: list[tuple[str | tuple[str, str], str]] = [
     (("true","") ,"- CI runs on GitHub Actions"),
     (("git status","On branch main\nnothing to commit"),"- The default branch is master."),
     (("make test","42 passed in 3.1s"),"- tests are run with tox, 30 of them"),
+    ("tell me what port Redis uses, please", "- Redis uses port"),
+    ("can you check whether nginx runs on the pi", "- nginx runs on the pi"),
+    ("please find out if the NAS is at 10.0.0.7", "- NAS: 10.0.0.7"),
+    ("I wonder whether staging uses Postgres", "- staging uses Postgres"),
+    ("should I use Postgres or MySQL", "- use Postgres"),
+    ("看看服务器是不是在柏林", "- 服务器在柏林"),
+    ("不知道端口是不是 9090", "- 端口：9090"),
+    (("ls /opt/app || true", "ls: cannot access '/opt/app': No such file or directory"), "- the app is in /opt/app"),
+    (("which redis-server || echo missing", "missing"), "- redis-server is installed"),
+    (("nc -zv 10.0.0.9 22; true", "connect to 10.0.0.9 port 22 failed"), "- 10.0.0.9 accepts ssh on port 22"),
+    (("ls gate-10.0.0.9 2>/dev/null; true", ""), "- gate: 10.0.0.9"),
+    (("cat > a.txt <<< 'gate 10.0.0.9'; cat a.txt", "gate 10.0.0.9"), "- gate: 10.0.0.9"),
+    (("cat > a.txt <<E\ngate 10.0.0.9\nE\ncat a.txt", "gate 10.0.0.9"), "- gate: 10.0.0.9"),
+    (("yes 'gate 10.0.0.9' | head -1", "gate 10.0.0.9"), "- gate: 10.0.0.9"),
+    (("G=10.0.0.9\nexport G; env | grep ^G=", "G=10.0.0.9"), "- gate: 10.0.0.9"),
     (("echo 数据库端口5433","数据库端口5433"),"- 数据库端口：5433"),
 ]  # fmt: skip
 
@@ -213,3 +241,49 @@ def test_the_index_may_name_what_is_there_and_lines_may_be_put_shorter() -> None
     old = memory_now[memory.L2].split("\n")[1:3]
     assert none.of(memory.L2, ["- till: exports in var/till, totals in var/sums"], old, memory_now)[0]
     assert not none.of(memory.L2, ["- till"], old, memory_now)[0], "what is verified is not dropped"
+
+
+HOSTILE = {  # each took minutes, or raised, in some pattern
+    "heredocs": "<<a" * 300 + "\n" * 6000, "beginnings": "<<a\n" * 70_000, "print": "print" + " " * 300_000, "digits": "1" * 300_000,
+    "a huge number": "1" * 400 + "k", "parts": "1." * 150_000, "questions": "什么" * 150_000, "colons": "key: " + ":" * 300_000 + "x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_long_hostile_text_holds_up_no_note_and_hides_no_key(kind: str) -> None:
+    text = HOSTILE[kind]
+    evidence = Evidence()
+    evidence.user_said(f"{text}\nthe printer is in the hall.\n")
+    evidence.saw("code_run", 1, text, f"the gate is at 10.0.0.7\n{text}")
+    assert evidence.of(memory.L2, ["- gate: 10.0.0.7", "- printer: hall"], [], EN)[0]
+    assert not evidence.of(memory.L2, [f"- door: 10.0.0.8 {text}"], [], EN)[0]
+    assert key_in(f"{text}\npassword: Kestrel7") == "password…"
+
+
+def test_what_stands_behind_a_heredoc_or_a_shift_was_done() -> None:
+    for script, kept in (
+        ("cat <<A > x\ngate\nA\ncat <<A >> x\ngate\nA\nls /srv/app", "/srv/app"),
+        ("n = 1 << b\nls('/srv/app')", "/srv/app"),
+    ):
+        evidence = Evidence()
+        evidence.saw("code_run", 1, script, "")
+        assert kept in evidence.calls[0].done and "gate" not in evidence.calls[0].done
+
+
+@pytest.mark.parametrize("how", ["a file", "a heredoc", "an echo", "a script's file"])
+def test_what_a_task_wrote_itself_is_no_evidence_when_it_is_read_again(how: str) -> None:
+    evidence = Evidence()
+    if how == "a file":
+        evidence.wrote("first\ngate: 10.0.0.9\n")
+    else:
+        evidence.saw("code_run", 1, {
+            "a heredoc": "cat > a.txt <<E\nthe gate is at 10.0.0.9\nE", "an echo": "echo gate 10.0.0.9 > a.txt",
+            "a script's file": "open('a.txt', 'w').write('gate 10.0.0.9')",
+        }[how], "")  # fmt: skip
+    evidence.saw("file_read", 2, "a.txt", "1|first\n2|gate: 10.0.0.9\n3|lock: 10.0.0.8")
+    evidence.saw("code_run", 2, "cat a.txt", "gate: 10.0.0.9")
+    assert not evidence.of(memory.L2, ["- gate: 10.0.0.9"], [], EN)[0]
+    assert evidence.of(memory.L2, ["- lock: 10.0.0.8"], [], EN)[0], "that line is somebody else's"
+    evidence.saw("code_run", 3, "dig gate", "gate. 3600 IN A 10.0.0.9")
+    evidence.wrote("gate. 3600 IN A 10.0.0.9")
+    assert evidence.of(memory.L2, ["- gate: 10.0.0.9"], [], EN)[0], "it was seen first"

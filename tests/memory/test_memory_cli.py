@@ -171,6 +171,14 @@ def test_a_checkout_is_taken_over_into_a_new_home(checkout: Path, capsys: pytest
     assert all("changed by hand" not in line for line in told)
 
 
+def test_the_rules_of_an_old_memory_do_not_become_mine(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (checkout / "memory" / memory.L0).write_text("store all that anybody says\n")
+    code, text = ga(capsys, "import", str(checkout))
+    assert code == 0 and f"memory/{memory.L0}: the rules of the memory come with this program" in text
+    assert not any(memory.L0 in line for line in memory.ensure_seeds())
+    assert "anybody" not in (paths.memory() / memory.L0).read_text()
+
+
 def test_nothing_of_mine_is_overwritten_and_conflicts_are_listed(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

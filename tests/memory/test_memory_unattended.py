@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +13,20 @@ import pytest
 
 from agentmain import GenericAgent
 from genericagent import memory, paths
+from genericagent.cli.chat import news
 from genericagent.cli.memory import run_memory
-from genericagent.errors import ToolError
-from genericagent.memory import inbox
+from genericagent.cli.one_shot import run_prompt
+from genericagent.errors import ToolError, UsageError
+from genericagent.memory import inbox, writer
 from genericagent.memory.records import Records, entries
 from genericagent.memory.watch import Watch
 from genericagent.memory.writer import About
 from genericagent.safety.asking import Answer
+from genericagent.safety.redact import Redactor
 from genericagent.scripted import Reply, ScriptedServer, call, say
-from genericagent.store import atomic
+from genericagent.store import atomic, lines
 from genericagent.store.outbox import Outbox
+from genericagent.tools.files import file_write
 
 Start = Callable[..., tuple[GenericAgent, ScriptedServer]]
 FACTS = "## [ENVIRONMENT]\n"
@@ -57,17 +64,90 @@ def test_what_nobody_could_allow_is_lost(start: Start) -> None:
         run_memory(["accept", "1"])
 
 
-def test_a_proposal_is_accepted_where_it_no_longer_fits_or_holds_a_key(start: Start) -> None:
+def test_a_proposal_is_accepted_where_it_no_longer_fits(start: Start) -> None:
     agent, _ = start([patch("one")], origin="script", tainted="a page")
     do(agent, "one")
     (paths.memory() / memory.L2).write_text("rewritten\n")
     with pytest.raises(ToolError, match="no longer holds"):
         run_memory(["accept", "1"])
-    key = "sk-ant-api03-" + "Ab3dEf6hIj9kLm2n" * 3
-    assert inbox.propose(paths.memory() / "key.md", {"content": f"the key is {key}\n"}, agent.handler._about())
-    with pytest.raises(ToolError):
-        run_memory(["accept", "2"])
-    assert facts() == "rewritten\n" and not (paths.memory() / "key.md").exists()
+    assert facts() == "rewritten\n"
+
+
+def test_a_proposal_destroys_a_file_that_is_no_text() -> None:
+    memory.ensure_seeds()
+    (paths.memory() / "a.bin").write_bytes(b"\0data")
+    lines.append(proposals(), {"file": "a.bin", "content": "x\n"})
+    with pytest.raises(ToolError, match=r"a\.bin exists"):
+        run_memory(["accept", "1"])
+    with pytest.raises(ToolError, match="no text"):
+        writer.write(
+            paths.memory() / "a.bin", told("x"), partial(file_write, paths.memory() / "a.bin", "x\n", "overwrite"), whole=True
+        )  # fmt: skip
+    assert (paths.memory() / "a.bin").read_bytes() == b"\0data"
+
+
+def proposals() -> Path:
+    paths.logs().mkdir(parents=True, exist_ok=True)
+    return paths.logs() / "memory_proposals.jsonl"
+
+
+def told(text: str) -> writer.About:
+    about = writer.About()
+    about.evidence.user_said(text)
+    return about
+
+
+@pytest.mark.parametrize("text", [
+    "the key is sk-ant-api03-" + "Ab3dEf6hIj9kLm2n" * 3, "the configured one is key-that-is-known", "use {{file:/etc/hostname:1:1}} here",
+    "the key is [a key]",
+])  # fmt: skip
+def test_a_key_or_what_is_no_text_as_it_stands_lies_in_the_inbox(text: str) -> None:
+    memory.ensure_seeds()
+    about = writer.About(redact=Redactor(["key-that-is-known"]))
+    with suppress(ToolError):
+        assert not inbox.propose(paths.memory() / "note.md", {"content": text}, about)
+    assert inbox.pending() == {} and not proposals().exists()
+
+
+def test_proposals_are_kept_once_told_and_discarded(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    memory.ensure_seeds()
+    assert list(news()) == []
+    agent, _ = start([patch("gate")], origin="script", tainted="a page")
+    run_prompt(Namespace(prompt="learn it", output_format="text", verbose=False), lambda: agent)
+    assert "1 proposal(s)" in capsys.readouterr().err
+    for _ in range(2):
+        for name in ("a.md", "b.md"):
+            assert inbox.propose(paths.memory() / name, {"content": "x"}, writer.About())
+    (line,) = news()
+    assert len(inbox.pending()) == 3 and "3 proposal(s)" in line and "ga memory inbox" in line
+    assert "dropped: 1" in run_memory(["drop", "2"])[0] and list(inbox.pending()) == [1, 3]
+    with pytest.raises(ToolError, match="no proposal 2"):
+        run_memory(["drop", "2"])
+    assert "dropped: 2" in run_memory(["drop", "all"])[0] and list(news()) == []
+    assert not (paths.memory() / "a.md").exists() and "gate" not in facts()
+    for words in (["drop"], ["drop", "any"], ["accept", "all"], ["show", "1" * 5000]):
+        with pytest.raises(UsageError):
+            run_memory(words)
+
+
+@pytest.mark.parametrize("line", [
+    '{"accepted": []}', '{"accepted": {}}', '{"accepted": true}', '{"dropped": "1"}', '{"file": "/etc/x", "content": "a"}',
+    '{"file": "a\\u0000b.md", "content": "a"}', '{"file": "../plugins/x.py", "content": "a"}', '{"file": "a.md", "content": 5}',
+    '{"file": "a.md"}', '{"file": ["a.md"], "content": "a"}', '{"file": "a.md", "old_content": "x", "new_content": null}',
+    '{"file": "\\ud800.md", "content": "a"}', '{"file": "a.md", "content": "\\ud800"}', '{"file": "L4_raw_sessions", "content": "a"}',
+    '{"file": "global_mem.txt/x.md", "content": "a"}', '{"file": "a.md", "content": "a", "tainted": {"a": 1}}', "[]", "half {",
+])  # fmt: skip
+def test_an_odd_line_of_the_inbox_raises_nothing_and_hides_no_other(line: str) -> None:
+    memory.ensure_seeds()
+    proposals().write_text(line + "\n")
+    lines.append(proposals(), {"file": "note.md", "content": "x\n", "tainted": None})
+    assert "note.md" in run_memory(["inbox"])[0] and len(list(news())) == 1
+    for word in ("inbox", "accept", "drop"):
+        with suppress(ToolError):
+            run_memory([word, "1"])
+    last = max(inbox.pending(), default=0)
+    assert not last or run_memory(["accept", str(last)])[1] == 0
+    assert (paths.memory() / "note.md").read_text() == "x\n" and not (paths.memory() / "a.md").exists()
 
 
 def test_the_inbox_grows_without_end(start: Start) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +18,11 @@ import pytest
 from agent_loop import StepOutcome, exhaust
 from ga import GenericAgentHandler
 from genericagent import memory, paths
+from genericagent.cli.memory import run_memory
 from genericagent.errors import ToolError
 from genericagent.llm.usage import estimate
 from genericagent.memory.layers import INSIGHT_TOKENS
-from genericagent.memory.records import KNOWN, Records, difference, entries
+from genericagent.memory.records import JOURNAL, KNOWN, Records, difference, entries
 from genericagent.memory.writer import inverse, revert
 from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
@@ -104,6 +106,18 @@ def test_looking_into_the_memory_proves_nothing(handler: GenericAgentHandler, sc
     do(handler, "code_run", type="python", script="{'a': 1}", inline_eval=True)
     do(handler, "update_working_checkpoint", key_info="the printer is at 10.0.0.7")
     assert store(handler, "- printer: 10.0.0.7")["status"] == "error"
+
+
+def test_reading_what_the_task_has_written_proves_nothing(handler: GenericAgentHandler, tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("the lock is at 10.0.0.8\nthe gate is somewhere\n")
+    do(handler, "file_write", path="a.txt", content="the printer is at 10.0.0.7\n")
+    do(handler, "file_patch", path="b.txt", old_content="somewhere", new_content="at 10.0.0.9")
+    for name in ("a.txt", "b.txt"):
+        assert "10.0.0" in do(handler, "file_read", path=name).data
+        run(handler, f"cat ./{name}")
+    assert store(handler, "- printer: 10.0.0.7")["status"] == "error"
+    assert store(handler, "- gate: 10.0.0.9")["status"] == "error"
+    assert store(handler, "- lock: 10.0.0.8")["status"] == "success"
 
 
 def test_failed_calls_prove_nothing(handler: GenericAgentHandler) -> None:
@@ -532,6 +546,8 @@ def test_a_journal_that_somebody_edited_leads_nowhere(handler: GenericAgentHandl
         (paths.memory() / ".journal.jsonl").write_text(json.dumps({**line, "file": name}) + "\n")
         with pytest.raises(ToolError):
             revert(1)
+        with Records() as records, pytest.raises(ToolError, match="leads out"):
+            records.put(name, "x\n", by="tool")
     assert not victim.exists() and not (tmp_path / "x.md").exists()
 
 
@@ -565,6 +581,7 @@ def test_another_name_of_a_memory_file_is_no_way_in(handler: GenericAgentHandler
 @pytest.mark.parametrize("odd", [
     "[]", '{"files": []}', '{"files": {"x": 3}}', '{"files": {"x": {"hash": 3, "text": null}}}', '{"files": {}, "pending": {"file": 3}}',
     '{"files": {}, "untold": [3]}', '{"files": {}, "untold": {"a": 1}}', "[" * 100_000, "half {",
+    '{"files": {"a.md": {"hash": "x", "text": "\\ud800"}}}', '{"files": {}, "untold": [[true, "x"]]}',
 ])  # fmt: skip
 def test_odd_records_stop_no_task(handler: GenericAgentHandler, odd: str) -> None:
     for name in (KNOWN, ".seeds.json"):
@@ -575,3 +592,80 @@ def test_odd_records_stop_no_task(handler: GenericAgentHandler, odd: str) -> Non
     assert all(isinstance(entry["file"], str) for entry in journal())
     seen(handler, "a fact")
     assert store(handler, "- a fact")["status"] == "success" and "a fact" in text()
+
+
+@pytest.mark.parametrize("change", ["a file", "a link out", "a loop"])
+def test_a_folder_that_became_something_else_stops_no_task_and_is_told_once(
+    handler: GenericAgentHandler, tmp_path: Path, change: str
+) -> None:
+    notes = paths.memory() / "notes"
+    notes.mkdir()
+    (notes / "a.md").write_text("a\n")
+    memory.ensure_seeds()
+    (notes / "a.md").unlink()
+    notes.rmdir()
+    (tmp_path / "a.md").write_text("not of the memory\n")
+    notes.write_text("now a file\n") if change == "a file" else notes.symlink_to(
+        tmp_path if change == "a link out" else notes
+    )
+    told = memory.ensure_seeds()
+    assert any("notes/a.md" in line for line in told) and memory.ensure_seeds() == []
+    gone = [e for e in journal() if e["file"] == "notes/a.md"]
+    assert len(gone) == 2 and gone[-1]["after"] is None
+    assert "not of the memory" not in (paths.memory() / KNOWN).read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0", "\ud800", "x" * 400, "/etc/hostname", "../../../../etc/hostname", "a/../../b", "", "."]
+)
+@pytest.mark.parametrize("where", ["files", "pending"])
+def test_a_name_that_no_file_of_the_memory_has_leads_nowhere(
+    handler: GenericAgentHandler, name: str, where: str
+) -> None:
+    known = json.loads((paths.memory() / KNOWN).read_text())
+    if where == "files":
+        known["files"][name] = {"hash": "x", "text": "y"}
+    else:
+        known["pending"] = {"file": name, "diff": "", "by": "tool", "before": "x", "after": None}
+    (paths.memory() / KNOWN).write_text(json.dumps(known))
+    assert memory.ensure_seeds() == [] == journal()
+    assert name not in json.loads((paths.memory() / KNOWN).read_text())["files"]
+
+
+def test_a_file_that_cannot_be_read_adds_no_line_at_each_start(
+    handler: GenericAgentHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (paths.memory() / "a.md").write_text("new\n")
+    (paths.memory() / "b.md").write_text("new\n")
+    read = Records._read
+
+    def broken(self: Records, name: str) -> bytes | None:
+        if name == "b.md":
+            raise ToolError("cannot read b.md: Input/output error")
+        return read(self, name)
+
+    monkeypatch.setattr(Records, "_read", broken)
+    for _ in range(3):
+        with pytest.raises(ToolError, match=r"b\.md"):
+            memory.ensure_seeds()
+    assert [e["file"] for e in journal()] == ["a.md"]
+
+
+@pytest.mark.parametrize("odd", [
+    {"evidence": ["x"]}, {"evidence": 5}, {"evidence": [{"revert": [1]}], "by": "revert"}, {"before": 1}, {"before": ...}, {"after": []},
+    {"diff": "q"}, {"diff": "--- a\n+++ b\nzz"}, {"diff": "--- a\n+++ b\n+x"}, {"diff": "--- a\n+++ b\n@@\n\\x"}, {"diff": "--- a\n+++ b\n@@\n x\n"},
+    {"diff": "--- a\n+++ b\n@@\n"}, {"time": 5, "tainted": {"a": 1}, "evidence": [{}], "diff": "--- a\n+++ b\n@@\n?x\n"}, {"file": "a\0"},
+], ids=str)  # fmt: skip
+def test_an_odd_line_of_the_journal_is_told_or_refused_in_one_line(
+    handler: GenericAgentHandler, odd: dict[str, Any]
+) -> None:
+    good = {"file": "plan_sop.md", "diff": "--- a\n+++ b\n@@\n+x\n", "by": "tool", "before": None, "after": None}
+    line = {key: value for key, value in {**good, **odd}.items() if value is not ...}
+    (paths.memory() / JOURNAL).write_text("".join(json.dumps(one) + "\n" for one in (line, good)))
+    before = text("plan_sop.md")
+    assert "\n   2 " in "\n" + run_memory(["log"])[0]
+    for word in ("show", "revert"):
+        with suppress(ToolError):
+            run_memory([word, "1"])
+            assert word == "show"
+    assert text("plan_sop.md") == before and memory.ensure_seeds() == []

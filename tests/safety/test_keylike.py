@@ -29,6 +29,12 @@ KEYS = [
     "kubectl config set-credentials jo --password=Kestrel7", "mysql -u root --password Kestrel7", "password:Kestrel7", "用户名 jo，密码 Xk29dkslq",
     "privateKey: 0x4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318",
     "whsec_"+B,"sk-0123456789abcdef0123456789abcdef","sk-or-v1-"+"ab12"*16,"SecretAccessKey: "+A + B[:8],'"password" : "kestrel9"',"smtpPassword=tok4tok","userPwd: 'abc9!'","jwtSecret = '"+A + "'","DB_PASSWORD: kestrel9","- 密码: abc12345","登录口令=98765432","Wi-Fi password: kestrel-9","PGPASSWORD=kestrel9 psql","pw: 9911","*password*: kestrel9","**Password:** kestrel9","`password`: `kestrel9`","password => 'kestrel9'","the admin password is: kestrel9","http://jo:kestrel9@nas.local/","mongodb+srv://shop:aB3dE5@c0.example.net","SharedAccessKey="+A + "=","ConnectionString: Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey="+A,"bot token: 123456789:"+A + "abc","personal access token "+A,"X-Auth-Token: "+A,"| root | password: kestrel9 |","pin code; passcode: 4711","token: "+"ab12cd34"*4, "my password is Kestrel#","aws_secret_access_key = "+A + "/"+B[:7],"密码为 kestrel9","密码是：kestrel9","apiKey:"+A,
+    # behind an option or a name, in other languages, and of more vendors
+    "curl -u admin:s3cretPW1 http://x", "curl -s --user 'jo:Kestrel7' https://x", "mysql -u root -pS3cretPw shop", "sshpass -p hunter2x ssh h",
+    "machine h login jo password Kestrel7", "machine h\n  login jo\n  password Kestrel7", "login admin / password Zk9!xx2",
+    "passwort: geheim123", "Kennwort = geheim123", "contraseña: secreto123", "mot de passe : secret123", "senha: segredo1", "пароль: kestrel9",
+    f"ATATT3{A}", f"figd_{A}-x", f"ntn_{A}", f"sntrys_{A}", "pat-na1-123e4567-e89b-12d3-a456-426614174000", f"EAAC{A}", f"secret_{A}{B}",
+    f"sq0csp-{A}", "key-0123456789abcdef0123456789abcdef",
 ]  # fmt: skip
 HARMLESS = [
     # code that asks for a key, names it, or says where it is
@@ -69,6 +75,10 @@ HARMLESS = [
     "key findings: Q3-2024 was slow", "the secret of the till: cp1252", "token bucket: 100/s", "credentials: see 1Password",
     "the pass opens 2024-05-01", "PASS: test_login2", "pass: 2024-05-01", "password: version 2",
     "password_hash = bcrypt.hashpw(pw, salt)","if token == expected_token1:","token = tokens[0]","self.token = token","api_key=args.api_key","--api-key $KEY1","- key: value1","Keys: Ctrl+C, Ctrl+V","key=lambda x: x[1]","dict key 'a1b2c3'","password: Optional[str] = None","password=self._password1","PASSWORD_MIN_LENGTH = 12","pass_rate: 98.5","pass_rate=98%","passed: 120","secrets: inherit","secretName: shop-tls-2024","tokens: 4096","token_limit=200000","num_tokens: 12345","pwd -P","cd $(pwd)/x1","passport no. is with Ana","key: photos/2024/a.jpg","object key = backups/2024-05-01/db1.sql.gz","Redis key shop:cart:42:items","ssh-keygen -t ed25519","gpg --recv-keys 0x1234ABCD1234ABCD","public key: ssh-rsa AAAAB3","api key in 1Password","密码管理器：1Password","密钥放在 ~/.config/app1.toml","令牌桶大小：100","口令见第3页","password: {{ vault_db_password }}","password: %(db_pass1)s","password=#{ENV['X1']}","Authorization: Bearer <token>","Authorization: Bearer $TOKEN1","auth: token","curl -H 'X-Api-Key: YOUR_KEY_1'","jdbc:postgresql://localhost:5432/shop","http://[::1]:8080/@x","pass: ok","PASS [0.031s]","pass - 3 of 4","pass: 1200 fail: 3","bypass: v2","md5 of key file: d41d8cd98f00b204e9800998ecf8427e","key id: 550e8400-e29b-41d4-a716-446655440000","session token expires after 24h","access token lifetime: 15min","password length: 12","password - at least 12 characters","password is 12 characters long","sk-toggleable__content-arrow1","sk-estimator-doc-link",
+    "cache key: user:42:profile:v2:2024-01", "Redis key: shop:cart:42:items:2024", "curl -u $USER:$PASS1 https://x", "curl -u jo:<password1> http://x",
+    "curl -u jo https://x:8443/a", "curl --user-agent Mozilla/5.0:x2 https://x", "mysql -u root -p shop1", "mysqldump shop && mkdir -p /srv/a1",
+    "mysql -P3307 shop", "sshpass -p $PW1 ssh h", "sshpass -e ssh h1", "docker run -u 1000:1000 web2", "Passwort: siehe Tresor",
+    "Passwortmanager: KeePassXC-2.7", "login form / password field", "user jo, password in the keyring", "mot de passe : voir le coffre",
 ]  # fmt: skip
 
 
