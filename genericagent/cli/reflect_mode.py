@@ -5,6 +5,7 @@ It costs nothing as long as check() says None. Everything that goes wrong is tol
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -47,61 +48,95 @@ Stamp = tuple[int, int]
 
 
 def find_script(name: str) -> Path:
-    """The file of a path, of a script in $GA_HOME/reflect, or of a shipped one. Raises UsageError."""
+    """The file of a path, of a script in $GA_HOME/reflect, or of a shipped one: absolute, links as they were given.
+    Raises UsageError."""
     try:
         given = Path(name).expanduser()
     except RuntimeError as error:  # no such user
         raise UsageError(f"{name}: {error}") from None
-    places = [
-        folder / f"{name.removesuffix('.py')}.py" for folder in (paths.home() / "reflect", paths.shipped("reflect"))
-    ]
+    places = _places(name.removesuffix(".py"))
     named = given.name == name and not name.endswith(".py")  # a file that happens to be here is not meant
     for path in places if named else [given, *(places if given.name == name else [])]:
         if path.is_file():
-            return path.resolve()
+            return _here() / path
     shipped = ", ".join(sorted(path.stem for path in paths.shipped("reflect").glob("*.py")))
     raise UsageError(f"there is no script {name}; shipped are {shipped}")
 
 
-def lock_of(script: Path) -> FileLock:
-    """Held by the one process that runs this script."""
-    return FileLock(paths.home() / "locks" / f"reflect-{_hash(os.fsencode(script))[:16]}.lock")
+def _places(name: str) -> list[Path]:
+    return [folder / f"{name}.py" for folder in (paths.home() / "reflect", paths.shipped("reflect"))]
+
+
+def _here() -> Path:
+    """The current folder, by the links that the shell has followed."""
+    shown = os.environ.get("PWD", "")
+    with contextlib.suppress(OSError):  # gone meanwhile
+        if Path(shown).is_absolute() and Path(shown).samefile("."):
+            return Path(shown)
+    return Path.cwd()
+
+
+def _key(script: Path) -> str:
+    return _hash(os.fsencode(os.path.normpath(script)))[:16]
+
+
+def locks_of(script: Path) -> list[FileLock]:
+    """Held by the one process that runs this script, by whatever name."""
+    return [FileLock(paths.home() / "locks" / f"reflect-{key}.lock") for key in {_key(script), _key(script.resolve())}]
 
 
 class Approval:
-    """Which text of a script a person wants to be run, by its hash in $GA_HOME/watchers: that of the first start, and what
-    was confirmed since. Who may write there may do anything."""
+    """Which text of a script a person wants to be run, and where its path has led to, in $GA_HOME/watchers: that of the
+    first start, and what was confirmed since. Who may write there may do anything."""
 
     def __init__(self, script: Path) -> None:
-        self.script = script
-        self._file = paths.home() / "watchers" / f"{_hash(os.fsencode(script))[:16]}.sha256"
+        self.script, self.real = script, script.resolve()
+        keys = {_key(script), _key(self.real)}  # what is approved by one name is so by the other
+        self._files = [paths.home() / "watchers" / f"{key}.sha256" for key in keys]
 
     def confirm(self, word: str | None, ask: Callable[[str], bool]) -> bytes:
         """The script's text, if it is approved: before, by the beginning of its hash, or by a yes. Raises UsageError."""
         source, known = self.script.read_bytes(), self._known()
         version, shipped = _hash(source), _hash(source.replace(b"\r\n", b"\n")) in SHIPPED.values()
-        first = known is None and self.script.parent != paths.shipped("reflect").resolve()
-        if not (known == version or shipped or first or (word and len(word) >= 12 and version.startswith(word))):
-            told = text("watchers", "changed", path=self.script)
+        first = not (known or self._shadows())
+        if not (first or shipped or self.given(version) or (word and len(word) >= 12 and version.startswith(word))):
+            path = self.script if self.script == self.real else f"{self.script} ({self.real})"
+            told = text("watchers", "changed" if known else "shadows", path=path)
             if not ask(told):
                 raise UsageError(f"{told} {how_to_approve(self.script, version)}")
-        if known != version:
+        if known != [self._line(version)] * len(self._files):
             self.give(version)
         return source
 
+    def given(self, version: str) -> bool:
+        """Whether this text, at this place, is what was approved last."""
+        return set(self._known()) == {self._line(version)}
+
     def give(self, version: str) -> None:
         """Raises ToolError."""
-        self._file.parent.mkdir(mode=0o700, exist_ok=True)
-        atomic.write_own(self._file, f"{version}  {self.script}\n")
+        for file in self._files:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            atomic.write_own(file, self._line(version).decode("utf-8", "surrogatepass"))
 
-    def _known(self) -> str | None:
-        """None: nothing of it was ever approved; "" when that cannot be made out."""
-        try:
-            return atomic.read_own(self._file).decode("ascii", "replace").partition(" ")[0]
-        except FileNotFoundError:
-            return None
-        except OSError:
-            return ""
+    def _line(self, version: str) -> bytes:
+        return f"{version}  {self.real}\n".encode("utf-8", "surrogatepass")
+
+    def _known(self) -> list[bytes]:
+        """What was approved, by each name of the script that there is something of; b"" when it cannot be made out."""
+        found = list[bytes]()
+        for file in self._files:
+            try:
+                found.append(atomic.read_own(file))
+            except FileNotFoundError:
+                continue
+            except OSError:
+                found.append(b"")
+        return found
+
+    def _shadows(self) -> bool:
+        """Whether it has the name of a shipped script, or of one in $GA_HOME/reflect, and so is found in its stead."""
+        others = (path for path in _places(self.script.stem) if path.is_file())
+        return self.script.stem in SHIPPED or any(path.resolve() != self.real for path in others)
 
 
 def how_to_approve(script: Path, version: str) -> str:
@@ -125,12 +160,12 @@ def run_reflect(args: Namespace, given: Mapping[str, str], make_agent: Callable[
     """Watch until the script says /exit (0), the user stops it (130), or, with ONCE, the first task is over."""
     script = find_script(args.reflect)
     paths.ensure_home()
-    lock = lock_of(script)
-    if not lock.acquire():
-        raise UsageError(
-            f"{script.name} is being watched already (process {(lock.holder() or {}).get('pid', 'unknown')})"
-        )
+    locks = locks_of(script)
+    taken = [lock for lock in locks if lock.acquire()]
     try:
+        if busy := [lock for lock in locks if lock not in taken]:
+            pid = (busy[0].holder() or {}).get("pid", "unknown")
+            raise UsageError(f"{script.name} is being watched already (process {pid})")
         source = Approval(script).confirm(args.approve, _asked)
         agent = make_agent()
         if not agent.config.models:
@@ -139,7 +174,8 @@ def run_reflect(args: Namespace, given: Mapping[str, str], make_agent: Callable[
         with working(agent, stop.set):
             return Watcher(agent, script, source, given, stop.is_set, stop.wait).run()
     finally:
-        lock.release()
+        for lock in taken:
+            lock.release()
 
 
 class Watcher:

@@ -408,6 +408,56 @@ def test_a_shipped_script_needs_nobodys_word_as_long_as_it_is_as_shipped(
         confirm(folder / "scheduler.py")
 
 
+def refused(script: Path | str) -> str:
+    with pytest.raises(UsageError) as caught:
+        confirm(find_script(str(script)))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("link", ["file", "folder"])
+def test_an_approved_path_that_leads_to_another_file_waits_for_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str, relative: bool
+) -> None:
+    folder, other = tmp_path / "w", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    (other / "mail.py").write_text("good\n")
+    script = folder / "mail.py"
+    script.write_text("good\n")
+    assert confirm(find_script(str(script))) == []
+    if link == "file":
+        script.unlink()
+        script.symlink_to(other / "mail.py")
+    else:
+        folder.rename(tmp_path / "old")
+        folder.symlink_to(other)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PWD", str(folder))  # as a shell says it
+    name = Path("mail.py") if relative else script
+    assert str(other / "mail.py") in refused(name), "also with the same text"
+    assert confirm(find_script(str(name)), hashlib.sha256(b"good\n").hexdigest()[:12]) == []
+    assert confirm(find_script(str(name))) == confirm(find_script(str(other / "mail.py"))) == []
+    (other / "mail.py").write_text("evil\n")
+    assert refused(name) and refused(other / "mail.py"), "it has no name by which its text counts as a first start"
+
+
+def test_a_file_that_is_found_in_the_stead_of_another_script_waits_for_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = paths.home() / "reflect"
+    own.mkdir()
+    (own / "mail.py").write_text("good\n")
+    assert confirm(find_script("mail")) == []
+    for path in (own / "scheduler.py", tmp_path / "goal_mode.py", tmp_path / "mail.py"):
+        path.write_text("evil\n")
+    for name in ("scheduler", "goal_mode.py", "mail.py"):
+        assert "never approved" in refused(name)
+    assert confirm(find_script("mail")) == confirm(find_script("goal_mode")) == []
+    assert len(confirm(find_script("scheduler"), answer=True)) == 1 and confirm(find_script("scheduler")) == []
+
+
 def test_what_a_hot_reload_takes_over_is_approved_and_what_it_refuses_is_not(watch: Any) -> None:
     run = watch("def check():\n    return None\n", [])
     confirm(run.script)
