@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import select
 import shlex
 import sys
 import threading
@@ -22,19 +23,17 @@ from ..errors import ConfigError, UsageError
 from ..prompts import text
 from ..safety.term import one_line
 from ..store import atomic
-from ..store.activity import tasks_since
 from ..store.journal import new_id
 from ..store.lock import FileLock
 from ..store.outbox import Outbox
 from .running import exit_code, items, outcome, working
-from .script_host import Host, ScriptError, text_of
+from .script_host import Host, ScriptError, Settings, text_of
 
 if TYPE_CHECKING:
     from agentmain import GenericAgent
 
 LOOK = 5.0  # seconds between two looks at the script's file and the configuration
 LONGEST = 3600.0  # seconds of the longest wait after a fault
-BUSY = 900.0  # seconds without a line in its session file after which a task is over
 LAST_WORDS = 5.0  # seconds that on_done() has when the watcher is stopped
 MOST_FILES = 20_000  # files of a watched place whose writer is made out
 SHOWN = 300  # characters of an answer on the watcher's screen
@@ -152,6 +151,18 @@ def _asked(told: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def _typed() -> str | None:
+    """What the person at the terminal has typed since the last time; None: nobody is there that could be asked."""
+    if os.name != "posix" or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    try:
+        if os.tcgetpgrp(0) != os.getpgrp():  # in the background, where reading would stop us
+            return None
+        return os.read(0, 4096).decode(errors="replace") if select.select([0], [], [], 0)[0] else ""
+    except OSError:  # the terminal is gone
+        return None
+
+
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -163,16 +174,20 @@ def run_reflect(args: Namespace, given: Mapping[str, str], make_agent: Callable[
     locks = locks_of(script)
     taken = [lock for lock in locks if lock.acquire()]
     try:
+        approval = Approval(script)
         if busy := [lock for lock in locks if lock not in taken]:
+            if args.approve and approval.confirm(args.approve, lambda told: False):
+                sys.stderr.write(f"{text('watchers', 'approved', path=script)}\n")
+                return 0
             pid = (busy[0].holder() or {}).get("pid", "unknown")
             raise UsageError(f"{script.name} is being watched already (process {pid})")
-        source = Approval(script).confirm(args.approve, _asked)
+        source = approval.confirm(args.approve, _asked)
         agent = make_agent()
         if not agent.config.models:
             raise ConfigError("; ".join(agent.config.problems) or text("messages", "no_key"))
         stop = threading.Event()
         with working(agent, stop.set):
-            return Watcher(agent, script, source, given, stop.is_set, stop.wait).run()
+            return Watcher(agent, script, source, given, stop.is_set, stop.wait, typed=_typed).run()
     finally:
         for lock in taken:
             lock.release()
@@ -180,23 +195,24 @@ def run_reflect(args: Namespace, given: Mapping[str, str], make_agent: Callable[
 
 class Watcher:
     """One script and the agent that does what it asks for. `source`: the text of it that a person has approved;
-    `wait(seconds)` sleeps, and is True when all is to end."""
+    `wait(seconds)` sleeps, and is True when all is to end; `typed()`: see `_typed`."""
 
     def __init__(
         self, agent: GenericAgent, script: Path, source: bytes, given: Mapping[str, str], stopped: Callable[[], bool],
         wait: Callable[[float], bool], clock: Callable[[], float] = time.time,
+        typed: Callable[[], str | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.agent, self.path, self.name = agent, script, script.stem
-        self._given, self._stopped, self._wait, self._clock = given, stopped, wait, clock
+        self._given, self._stopped, self._wait, self._clock, self._typed = given, stopped, wait, clock, typed
         self._outbox = Outbox(paths.home() / "outbox", clock)
         self._told: set[str] = set()  # faults of this version of the script that were reported
         self._faults = self._failures = 0  # in a row: of the script, of the model
         self._configured: dict[str, Stamp] = {}  # the configuration files when a task failed
-        self._prompt: str | None = None  # a wake whose task could not begin
+        self._kept: tuple[str, Settings] | None = None  # a wake whose task could not begin, as it was asked for
         self._spent_on = ""  # the day whose money is used up
         self._turns, self._time = agent.options.max_turns, agent.options.max_time
-        self._source, self._seen = source, clock()
-        self._refused = self._broken = ""  # the version that a task may have written; that does not load
+        self._source, self._gone = source, False
+        self._edited = self._broken = ""  # the version that waits for a person; that does not load
         self._host = self._new_host(source)
 
     def run(self) -> int:
@@ -226,41 +242,40 @@ class Watcher:
 
     def _step(self) -> tuple[float, int | None]:
         """One look and what follows from it: (seconds until the next, the exit code if that was the last)."""
-        if self._refused or (self._spent_on == self._today() and not self._configured_anew()):
+        if self._gone or (self._spent_on == self._today() and not self._configured_anew()):
             return LOOK, None
-        prompt = self._prompt
-        if prompt is None:
+        if self._kept:
+            prompt, settings = self._kept
+        else:
             try:
                 prompt = self._host.check(self._stopped)
             except ScriptError as error:
                 return self._fault(error), None
-            self._faults = 0
-        settings = self._host.settings
+            settings, self._faults = self._host.settings, 0
         if prompt is None:
             return settings.interval, None
         if prompt.strip() == "/exit":
             return 0, 0
         looked = self._host.looked
         before = _stamps(looked)
-        end, scripts = self._wake(prompt)
+        end, scripts = self._wake(prompt, settings)
         after = _stamps(looked)
         waits = self._must_wait(end) and not settings.once
-        self._prompt = prompt if waits else None
+        self._kept = (prompt, settings) if waits else None
         if not waits:
-            self._done(end)
+            self._done(end, settings.delivers)
             if settings.once:
                 return 0, exit_code(end)
             if _only_ours(before, after, end.get("files_changed", {}), scripts):
                 self._settle()
-        self._look(ours=True)
         wait = self._back_off(self._failures) if self._failures else 0.0
         return max(wait, self._host.settings.interval), None
 
     # a task
 
-    def _wake(self, prompt: str) -> tuple[dict[str, Any], str]:
+    def _wake(self, prompt: str, settings: Settings) -> tuple[dict[str, Any], str]:
         """Do it: (the last item, the scripts that have run). In a conversation of its own, unless the script keeps one."""
-        settings, shown, ran = self._host.settings, list[str](), list[str]()
+        shown, ran = list[str](), list[str]()
         options = self.agent.options
         options.max_turns, options.max_time = settings.max_turns or self._turns, settings.max_time or self._time
         self._log(f"\n== {prompt}\n")
@@ -298,9 +313,9 @@ class Watcher:
         self._failures += 1
         return not end["began"]
 
-    def _done(self, end: dict[str, Any]) -> None:
+    def _done(self, end: dict[str, Any], delivers: bool) -> None:
         record, session = outcome(end), end["session"]
-        if not self._host.settings.delivers and end["status"] != "failed":  # of that there is a notice
+        if not delivers and end["status"] != "failed":  # of that there is a notice
             words, asked = text_of(record), end["question"]
             if asked:
                 words = text("watchers", "asks", question=words, session=session)
@@ -330,30 +345,34 @@ class Watcher:
     def _new_host(self, source: bytes) -> Host:
         return Host(self.path, source.decode("utf-8-sig", "replace"), self._given, self._printed)
 
-    def _look(self, ours: bool = False) -> None:
-        """Take an edited script over; but not one that a task may have edited: that waits for a person."""
-        since, self._seen = min(self._seen, self._clock()), self._clock()
+    def _look(self) -> None:
+        """Take an edited script over once a person has approved it; until then the old text goes on. Who has edited it
+        cannot be made out: a task may have left a process behind that does it later."""
         try:
             source = self.path.read_bytes() if self.path.is_file() else None
         except OSError:
             source = None
-        if source == self._source:
-            self._refused = self._broken = ""
-            return
-        version = _hash(source or b"")
-        if version in (self._refused, self._broken):
-            return
-        if source is None:
-            self._refused = version
+        if source is None and not self._gone:
             self._notice("gone", path=self.path)
-        elif ours or self._refused or self._agents_at_work(since):
-            self._refused = version
-            self._notice("edited_by_agent", path=self.path, approve=how_to_approve(self.path, version))
-        else:
+        self._gone = source is None
+        if source is None or source == self._source:
+            self._edited = self._broken = ""
+            return
+        version, approval, said = _hash(source), Approval(self.path), self._typed()
+        if version == self._edited and said and said.split()[-1:] in (["y"], ["yes"]):
+            approval.give(version)
+        if version == self._broken:
+            return
+        if approval.given(version):
             self._reload(source, version)
+        elif said is not None and version != self._edited:
+            self._tell("edited_here", path=self.path)
+        elif said is None and not self._edited:  # --approve names the hash of a later one
+            self._notice("edited", path=self.path, approve=how_to_approve(self.path, version))
+        self._edited = version
 
     def _reload(self, source: bytes, version: str) -> None:
-        """Go on with this text of the script; where it cannot be used, with the old one, begun anew."""
+        """Go on with this approved text of the script; where it cannot be used, with the old one, begun anew."""
         self._host.close()  # first: both may want the same lock or port
         host = self._new_host(source)
         try:
@@ -364,13 +383,7 @@ class Watcher:
                 self._notice("not_reloaded", path=self.path, why=one_line(str(error), 500))
             return
         self._host, self._source, self._told, self._faults, self._broken = host, source, set(), 0, ""
-        Approval(self.path).give(version)
         self._tell("reloaded", path=self.path)
-
-    def _agents_at_work(self, since: float) -> bool:
-        """Whether a task of this home was running at some time since then."""
-        found = tasks_since(paths.sessions(), since - BUSY)
-        return any(task.running or task.written >= since - 1 for task in found)
 
     def _fault(self, error: ScriptError) -> float:
         """Told once for each fault. Returns how long to wait, seconds."""
