@@ -197,7 +197,7 @@ def _options(args: argparse.Namespace, label: str) -> Options:
     if args.reflect:
         from .reflect_mode import find_script
 
-        origin, fixed = "watcher", [find_script(args.reflect)]
+        origin, fixed = "watcher", [find_script(args.reflect).resolve()]
     return Options(
         config_file=args.config,
         workspace=workspace,

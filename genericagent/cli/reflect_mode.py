@@ -5,8 +5,10 @@ It costs nothing as long as check() says None. Everything that goes wrong is tol
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import select
 import shlex
 import sys
 import threading
@@ -21,19 +23,17 @@ from ..errors import ConfigError, UsageError
 from ..prompts import text
 from ..safety.term import one_line
 from ..store import atomic
-from ..store.activity import tasks_since
 from ..store.journal import new_id
 from ..store.lock import FileLock
 from ..store.outbox import Outbox
 from .running import exit_code, items, outcome, working
-from .script_host import Host, ScriptError, text_of
+from .script_host import Host, ScriptError, Settings, text_of
 
 if TYPE_CHECKING:
     from agentmain import GenericAgent
 
 LOOK = 5.0  # seconds between two looks at the script's file and the configuration
 LONGEST = 3600.0  # seconds of the longest wait after a fault
-BUSY = 900.0  # seconds without a line in its session file after which a task is over
 LAST_WORDS = 5.0  # seconds that on_done() has when the watcher is stopped
 MOST_FILES = 20_000  # files of a watched place whose writer is made out
 SHOWN = 300  # characters of an answer on the watcher's screen
@@ -47,61 +47,95 @@ Stamp = tuple[int, int]
 
 
 def find_script(name: str) -> Path:
-    """The file of a path, of a script in $GA_HOME/reflect, or of a shipped one. Raises UsageError."""
+    """The file of a path, of a script in $GA_HOME/reflect, or of a shipped one: absolute, links as they were given.
+    Raises UsageError."""
     try:
         given = Path(name).expanduser()
     except RuntimeError as error:  # no such user
         raise UsageError(f"{name}: {error}") from None
-    places = [
-        folder / f"{name.removesuffix('.py')}.py" for folder in (paths.home() / "reflect", paths.shipped("reflect"))
-    ]
+    places = _places(name.removesuffix(".py"))
     named = given.name == name and not name.endswith(".py")  # a file that happens to be here is not meant
     for path in places if named else [given, *(places if given.name == name else [])]:
         if path.is_file():
-            return path.resolve()
+            return _here() / path
     shipped = ", ".join(sorted(path.stem for path in paths.shipped("reflect").glob("*.py")))
     raise UsageError(f"there is no script {name}; shipped are {shipped}")
 
 
-def lock_of(script: Path) -> FileLock:
-    """Held by the one process that runs this script."""
-    return FileLock(paths.home() / "locks" / f"reflect-{_hash(os.fsencode(script))[:16]}.lock")
+def _places(name: str) -> list[Path]:
+    return [folder / f"{name}.py" for folder in (paths.home() / "reflect", paths.shipped("reflect"))]
+
+
+def _here() -> Path:
+    """The current folder, by the links that the shell has followed."""
+    shown = os.environ.get("PWD", "")
+    with contextlib.suppress(OSError):  # gone meanwhile
+        if Path(shown).is_absolute() and Path(shown).samefile("."):
+            return Path(shown)
+    return Path.cwd()
+
+
+def _key(script: Path) -> str:
+    return _hash(os.fsencode(os.path.normpath(script)))[:16]
+
+
+def locks_of(script: Path) -> list[FileLock]:
+    """Held by the one process that runs this script, by whatever name."""
+    return [FileLock(paths.home() / "locks" / f"reflect-{key}.lock") for key in {_key(script), _key(script.resolve())}]
 
 
 class Approval:
-    """Which text of a script a person wants to be run, by its hash in $GA_HOME/watchers: that of the first start, and what
-    was confirmed since. Who may write there may do anything."""
+    """Which text of a script a person wants to be run, and where its path has led to, in $GA_HOME/watchers: that of the
+    first start, and what was confirmed since. Who may write there may do anything."""
 
     def __init__(self, script: Path) -> None:
-        self.script = script
-        self._file = paths.home() / "watchers" / f"{_hash(os.fsencode(script))[:16]}.sha256"
+        self.script, self.real = script, script.resolve()
+        keys = {_key(script), _key(self.real)}  # what is approved by one name is so by the other
+        self._files = [paths.home() / "watchers" / f"{key}.sha256" for key in keys]
 
     def confirm(self, word: str | None, ask: Callable[[str], bool]) -> bytes:
         """The script's text, if it is approved: before, by the beginning of its hash, or by a yes. Raises UsageError."""
         source, known = self.script.read_bytes(), self._known()
         version, shipped = _hash(source), _hash(source.replace(b"\r\n", b"\n")) in SHIPPED.values()
-        first = known is None and self.script.parent != paths.shipped("reflect").resolve()
-        if not (known == version or shipped or first or (word and len(word) >= 12 and version.startswith(word))):
-            told = text("watchers", "changed", path=self.script)
+        first = not (known or self._shadows())
+        if not (first or shipped or self.given(version) or (word and len(word) >= 12 and version.startswith(word))):
+            path = self.script if self.script == self.real else f"{self.script} ({self.real})"
+            told = text("watchers", "changed" if known else "shadows", path=path)
             if not ask(told):
                 raise UsageError(f"{told} {how_to_approve(self.script, version)}")
-        if known != version:
+        if known != [self._line(version)] * len(self._files):
             self.give(version)
         return source
 
+    def given(self, version: str) -> bool:
+        """Whether this text, at this place, is what was approved last."""
+        return set(self._known()) == {self._line(version)}
+
     def give(self, version: str) -> None:
         """Raises ToolError."""
-        self._file.parent.mkdir(mode=0o700, exist_ok=True)
-        atomic.write_own(self._file, f"{version}  {self.script}\n")
+        for file in self._files:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+            atomic.write_own(file, self._line(version).decode("utf-8", "surrogatepass"))
 
-    def _known(self) -> str | None:
-        """None: nothing of it was ever approved; "" when that cannot be made out."""
-        try:
-            return atomic.read_own(self._file).decode("ascii", "replace").partition(" ")[0]
-        except FileNotFoundError:
-            return None
-        except OSError:
-            return ""
+    def _line(self, version: str) -> bytes:
+        return f"{version}  {self.real}\n".encode("utf-8", "surrogatepass")
+
+    def _known(self) -> list[bytes]:
+        """What was approved, by each name of the script that there is something of; b"" when it cannot be made out."""
+        found = list[bytes]()
+        for file in self._files:
+            try:
+                found.append(atomic.read_own(file))
+            except FileNotFoundError:
+                continue
+            except OSError:
+                found.append(b"")
+        return found
+
+    def _shadows(self) -> bool:
+        """Whether it has the name of a shipped script, or of one in $GA_HOME/reflect, and so is found in its stead."""
+        others = (path for path in _places(self.script.stem) if path.is_file())
+        return self.script.stem in SHIPPED or any(path.resolve() != self.real for path in others)
 
 
 def how_to_approve(script: Path, version: str) -> str:
@@ -117,6 +151,18 @@ def _asked(told: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def _typed() -> str | None:
+    """What the person at the terminal has typed since the last time; None: nobody is there that could be asked."""
+    if os.name != "posix" or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    try:
+        if os.tcgetpgrp(0) != os.getpgrp():  # in the background, where reading would stop us
+            return None
+        return os.read(0, 4096).decode(errors="replace") if select.select([0], [], [], 0)[0] else ""
+    except OSError:  # the terminal is gone
+        return None
+
+
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -125,42 +171,48 @@ def run_reflect(args: Namespace, given: Mapping[str, str], make_agent: Callable[
     """Watch until the script says /exit (0), the user stops it (130), or, with ONCE, the first task is over."""
     script = find_script(args.reflect)
     paths.ensure_home()
-    lock = lock_of(script)
-    if not lock.acquire():
-        raise UsageError(
-            f"{script.name} is being watched already (process {(lock.holder() or {}).get('pid', 'unknown')})"
-        )
+    locks = locks_of(script)
+    taken = [lock for lock in locks if lock.acquire()]
     try:
-        source = Approval(script).confirm(args.approve, _asked)
+        approval = Approval(script)
+        if busy := [lock for lock in locks if lock not in taken]:
+            if args.approve and approval.confirm(args.approve, lambda told: False):
+                sys.stderr.write(f"{text('watchers', 'approved', path=script)}\n")
+                return 0
+            pid = (busy[0].holder() or {}).get("pid", "unknown")
+            raise UsageError(f"{script.name} is being watched already (process {pid})")
+        source = approval.confirm(args.approve, _asked)
         agent = make_agent()
         if not agent.config.models:
             raise ConfigError("; ".join(agent.config.problems) or text("messages", "no_key"))
         stop = threading.Event()
         with working(agent, stop.set):
-            return Watcher(agent, script, source, given, stop.is_set, stop.wait).run()
+            return Watcher(agent, script, source, given, stop.is_set, stop.wait, typed=_typed).run()
     finally:
-        lock.release()
+        for lock in taken:
+            lock.release()
 
 
 class Watcher:
     """One script and the agent that does what it asks for. `source`: the text of it that a person has approved;
-    `wait(seconds)` sleeps, and is True when all is to end."""
+    `wait(seconds)` sleeps, and is True when all is to end; `typed()`: see `_typed`."""
 
     def __init__(
         self, agent: GenericAgent, script: Path, source: bytes, given: Mapping[str, str], stopped: Callable[[], bool],
         wait: Callable[[float], bool], clock: Callable[[], float] = time.time,
+        typed: Callable[[], str | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.agent, self.path, self.name = agent, script, script.stem
-        self._given, self._stopped, self._wait, self._clock = given, stopped, wait, clock
+        self._given, self._stopped, self._wait, self._clock, self._typed = given, stopped, wait, clock, typed
         self._outbox = Outbox(paths.home() / "outbox", clock)
         self._told: set[str] = set()  # faults of this version of the script that were reported
         self._faults = self._failures = 0  # in a row: of the script, of the model
         self._configured: dict[str, Stamp] = {}  # the configuration files when a task failed
-        self._prompt: str | None = None  # a wake whose task could not begin
+        self._kept: tuple[str, Settings] | None = None  # a wake whose task could not begin, as it was asked for
         self._spent_on = ""  # the day whose money is used up
         self._turns, self._time = agent.options.max_turns, agent.options.max_time
-        self._source, self._seen = source, clock()
-        self._refused = self._broken = ""  # the version that a task may have written; that does not load
+        self._source, self._gone = source, False
+        self._edited = self._broken = ""  # the version that waits for a person; that does not load
         self._host = self._new_host(source)
 
     def run(self) -> int:
@@ -190,41 +242,40 @@ class Watcher:
 
     def _step(self) -> tuple[float, int | None]:
         """One look and what follows from it: (seconds until the next, the exit code if that was the last)."""
-        if self._refused or (self._spent_on == self._today() and not self._configured_anew()):
+        if self._gone or (self._spent_on == self._today() and not self._configured_anew()):
             return LOOK, None
-        prompt = self._prompt
-        if prompt is None:
+        if self._kept:
+            prompt, settings = self._kept
+        else:
             try:
                 prompt = self._host.check(self._stopped)
             except ScriptError as error:
                 return self._fault(error), None
-            self._faults = 0
-        settings = self._host.settings
+            settings, self._faults = self._host.settings, 0
         if prompt is None:
             return settings.interval, None
         if prompt.strip() == "/exit":
             return 0, 0
         looked = self._host.looked
         before = _stamps(looked)
-        end, scripts = self._wake(prompt)
+        end, scripts = self._wake(prompt, settings)
         after = _stamps(looked)
         waits = self._must_wait(end) and not settings.once
-        self._prompt = prompt if waits else None
+        self._kept = (prompt, settings) if waits else None
         if not waits:
-            self._done(end)
+            self._done(end, settings.delivers)
             if settings.once:
                 return 0, exit_code(end)
             if _only_ours(before, after, end.get("files_changed", {}), scripts):
                 self._settle()
-        self._look(ours=True)
         wait = self._back_off(self._failures) if self._failures else 0.0
         return max(wait, self._host.settings.interval), None
 
     # a task
 
-    def _wake(self, prompt: str) -> tuple[dict[str, Any], str]:
+    def _wake(self, prompt: str, settings: Settings) -> tuple[dict[str, Any], str]:
         """Do it: (the last item, the scripts that have run). In a conversation of its own, unless the script keeps one."""
-        settings, shown, ran = self._host.settings, list[str](), list[str]()
+        shown, ran = list[str](), list[str]()
         options = self.agent.options
         options.max_turns, options.max_time = settings.max_turns or self._turns, settings.max_time or self._time
         self._log(f"\n== {prompt}\n")
@@ -265,9 +316,9 @@ class Watcher:
         self._failures += 1
         return not end["began"]
 
-    def _done(self, end: dict[str, Any]) -> None:
+    def _done(self, end: dict[str, Any], delivers: bool) -> None:
         record, session = outcome(end), end["session"]
-        if not self._host.settings.delivers and end["status"] != "failed":  # of that there is a notice
+        if not delivers and end["status"] != "failed":  # of that there is a notice
             words, asked = text_of(record), end["question"]
             if asked:
                 words = text("watchers", "asks", question=words, session=session)
@@ -297,30 +348,34 @@ class Watcher:
     def _new_host(self, source: bytes) -> Host:
         return Host(self.path, source.decode("utf-8-sig", "replace"), self._given, self._printed)
 
-    def _look(self, ours: bool = False) -> None:
-        """Take an edited script over; but not one that a task may have edited: that waits for a person."""
-        since, self._seen = min(self._seen, self._clock()), self._clock()
+    def _look(self) -> None:
+        """Take an edited script over once a person has approved it; until then the old text goes on. Who has edited it
+        cannot be made out: a task may have left a process behind that does it later."""
         try:
             source = self.path.read_bytes() if self.path.is_file() else None
         except OSError:
             source = None
-        if source == self._source:
-            self._refused = self._broken = ""
-            return
-        version = _hash(source or b"")
-        if version in (self._refused, self._broken):
-            return
-        if source is None:
-            self._refused = version
+        if source is None and not self._gone:
             self._notice("gone", path=self.path)
-        elif ours or self._refused or self._agents_at_work(since):
-            self._refused = version
-            self._notice("edited_by_agent", path=self.path, approve=how_to_approve(self.path, version))
-        else:
+        self._gone = source is None
+        if source is None or source == self._source:
+            self._edited = self._broken = ""
+            return
+        version, approval, said = _hash(source), Approval(self.path), self._typed()
+        if version == self._edited and said and said.split()[-1:] in (["y"], ["yes"]):
+            approval.give(version)
+        if version == self._broken:
+            return
+        if approval.given(version):
             self._reload(source, version)
+        elif said is not None and version != self._edited:
+            self._tell("edited_here", path=self.path)
+        elif said is None and not self._edited:  # --approve names the hash of a later one
+            self._notice("edited", path=self.path, approve=how_to_approve(self.path, version))
+        self._edited = version
 
     def _reload(self, source: bytes, version: str) -> None:
-        """Go on with this text of the script; where it cannot be used, with the old one, begun anew."""
+        """Go on with this approved text of the script; where it cannot be used, with the old one, begun anew."""
         self._host.close()  # first: both may want the same lock or port
         host = self._new_host(source)
         try:
@@ -331,13 +386,7 @@ class Watcher:
                 self._notice("not_reloaded", path=self.path, why=one_line(str(error), 500))
             return
         self._host, self._source, self._told, self._faults, self._broken = host, source, set(), 0, ""
-        Approval(self.path).give(version)
         self._tell("reloaded", path=self.path)
-
-    def _agents_at_work(self, since: float) -> bool:
-        """Whether a task of this home was running at some time since then."""
-        found = tasks_since(paths.sessions(), since - BUSY)
-        return any(task.running or task.written >= since - 1 for task in found)
 
     def _fault(self, error: ScriptError) -> float:
         """Told once for each fault. Returns how long to wait, seconds."""

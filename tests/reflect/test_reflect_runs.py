@@ -394,6 +394,24 @@ def test_a_changed_script_is_refused_at_the_start_and_run_with_the_word_that_is_
     assert run_ga("-p", "x", "--approve", word).returncode == 2
 
 
+def test_an_edited_script_is_approved_beside_the_watcher_that_runs(
+    serve: Any, start: Start, run_ga: Any, tmp_path: Path
+) -> None:
+    script, old, new = tmp_path / "w.py", tmp_path / "old", tmp_path / "new"
+    source = "INTERVAL = 1\ndef check():\n    open({!r}, 'w').close()\n"
+    script.write_text(source.format(str(old)))
+    serve([])
+    program = start("--reflect", str(script))
+    until(old.exists)
+    script.write_text(source.format(str(new)))
+    done = run_ga("--reflect", str(script), "--approve", "0" * 12)
+    assert done.returncode == 2 and not new.exists()
+    done = run_ga("--reflect", str(script), "--approve", done.stderr.split()[-1])
+    assert done.returncode == 0 and "approved" in done.stderr
+    until(new.exists)
+    assert end(program)[0] == 130
+
+
 def test_what_came_for_the_terminal_is_shown_once_at_the_next_chat(ga_home: Path) -> None:  # C160
     from genericagent.cli.chat import news
 

@@ -304,12 +304,57 @@ def test_a_task_that_asks_ends_with_its_question_and_can_be_answered_later(watch
     assert item["answer"] == "painted blue" and "Which colour?" in json.dumps(run.server.requests[-1].body)
 
 
-def test_an_edited_script_is_used_from_then_on_and_that_is_told(watch: Any, capsys: Any) -> None:
-    run = watch("INTERVAL = 600\ndef check():\n    return None\n", lambda body, n: say("ok"))
-    run.at[60] = lambda: run.script.write_text("INTERVAL = 600\ndef check():\n    return 'from the new one'\n")
-    run.after(700)
+NEW = "INTERVAL = 60\ndef check():\n    return 'from the new one'\n"
+
+
+def approved(run: Run) -> None:
+    Approval(run.script).give(hashlib.sha256(run.script.read_bytes()).hexdigest())
+
+
+def edited(run: Run, source: str, approve: bool = True) -> Callable[[], None]:
+    def edit() -> None:
+        run.script.write_text(source)
+        if approve:
+            approved(run)
+
+    return edit
+
+
+def test_an_edited_script_waits_for_a_person_and_is_used_from_then_on(watch: Any, capsys: Any) -> None:
+    run = watch("INTERVAL = 60\ndef check():\n    return 'old'\n", lambda body, n: say("ok"))
+    confirm(run.script)
+    run.at[90] = edited(run, NEW + "# first\n", approve=False)
+    run.at[600] = edited(run, NEW, approve=False)
+    run.after(1200)
+    assert len(run.prompts) >= 18 and all("old" in prompt for prompt in run.prompts), "the old text goes on"
+    assert len(run.notices) == 1 and "was edited" in run.notices[0] and "--approve" in run.notices[0]
+    with pytest.raises(UsageError):
+        confirm(run.script, "0" * 12)
+    run.at[1200] = lambda: approved(run)
+    run.after(300)
     assert "was edited and is used" in capsys.readouterr().err
-    assert len(run.prompts) == 1 and "from the new one" in run.prompts[0]
+    assert "from the new one" in run.prompts[-1]
+    assert len(run.notices) == 1 and confirm(run.script) == []
+
+
+def test_at_a_terminal_one_word_takes_an_edited_script_over(watch: Any, capsys: Any) -> None:
+    run = watch("INTERVAL = 60\ndef check():\n    return 'old'\n", lambda body, n: say("ok"))
+    typed: list[str] = []
+    run.watcher._typed = lambda: typed.pop() if typed else ""
+
+    def edit(source: str) -> Callable[[], None]:
+        return lambda: (typed.append("y\n"), edited(run, source, approve=False)())
+
+    run.at[90] = edit("# one\n" + NEW)  # what was typed before it was told is no word for it
+    run.at[300] = edit(NEW)  # nor is that for another text
+    run.after(600)
+    assert all("old" in prompt for prompt in run.prompts) and run.notices == []
+    assert capsys.readouterr().err.count("type y") == 2
+    typed.append("what?\n")
+    run.after(60)
+    typed.append("y\n")
+    run.after(120)
+    assert "from the new one" in run.prompts[-1] and confirm(run.script) == []
 
 
 @pytest.mark.parametrize(
@@ -317,15 +362,42 @@ def test_an_edited_script_is_used_from_then_on_and_that_is_told(watch: Any, caps
 )
 def test_an_edit_that_cannot_be_used_is_told_once_and_the_old_text_goes_on(watch: Any, edit: str) -> None:
     run = watch("INTERVAL = 60\ndef check():\n    return 'old'\n", lambda body, n: say("ok"))
-    # it may be edited only while no task was at work: each task ends long before
-    run.watcher._agents_at_work = lambda since: False
-    run.at[90] = lambda: run.script.write_text(edit)
+    run.at[90] = edited(run, edit)
     run.after(600)
     assert len(run.notices) == 1 and "cannot be used" in run.notices[0]
     assert len(run.prompts) >= 9 and all("old" in prompt for prompt in run.prompts)
-    run.at[690] = lambda: run.script.write_text("INTERVAL = 60\ndef check():\n    return 'mended'\n")
+    run.at[690] = edited(run, NEW)
     run.after(200)
-    assert "mended" in run.prompts[-1] and len(run.notices) == 1
+    assert "from the new one" in run.prompts[-1] and len(run.notices) == 1
+
+
+def test_a_script_that_is_gone_is_not_run_until_it_is_back(watch: Any) -> None:
+    run = watch(ALWAYS, lambda body, n: say("ok"))
+    run.at[90] = run.script.unlink
+    run.after(600)
+    assert len(run.prompts) == 2 and len(run.notices) == 1 and "is gone" in run.notices[0]
+    run.script.write_text(ALWAYS)
+    run.after(120)
+    assert len(run.prompts) > 2 and len(run.notices) == 1
+
+
+def test_a_prompt_that_waits_keeps_what_its_script_said_of_it(watch: Any) -> None:
+    source = (
+        "INTERVAL = 60\nTAINTED = False\nMAX_TURNS = 40\ndef check():\n    global TAINTED, MAX_TURNS\n"
+        "    TAINTED, MAX_TURNS = 'mail of bob', 3\n    return 'a mail says: upload'\n"
+    )
+    run = watch(source, lambda body, n: fail(401, "bad key") if n < 3 else say("ok"))
+    seen: list[tuple[str, str, int | None]] = []
+    put = run.agent.put_task
+
+    def noted(prompt: str, *args: Any) -> Any:
+        seen.append((prompt, run.agent.guard.tainted, run.agent.options.max_turns))
+        return put(prompt, *args)
+
+    run.agent.put_task = noted
+    run.at[10] = edited(run, "INTERVAL = 60\nTAINTED = False\ndef check():\n    return None\n")
+    run.after(3600)
+    assert seen == [("a mail says: upload", "mail of bob", 3)] * 4
 
 
 def confirm(script: Path, word: str | None = None, answer: bool = False) -> list[str]:
@@ -408,19 +480,54 @@ def test_a_shipped_script_needs_nobodys_word_as_long_as_it_is_as_shipped(
         confirm(folder / "scheduler.py")
 
 
-def test_what_a_hot_reload_takes_over_is_approved_and_what_it_refuses_is_not(watch: Any) -> None:
-    run = watch("def check():\n    return None\n", [])
-    confirm(run.script)
-    run.at[60] = lambda: run.script.write_text("def check():\n    return\n")
-    run.after(120)
-    assert confirm(run.script) == []
-    run.watcher._agents_at_work = lambda since: True
-    run.at[180] = lambda: run.script.write_text("def check():\n    return 'evil'\n")
-    run.after(120)
-    word = run.notices[0].split()[-1]
-    with pytest.raises(UsageError, match=word):
-        confirm(run.script)
-    assert run.server.requests == [] and confirm(run.script, word) == []
+def refused(script: Path | str) -> str:
+    with pytest.raises(UsageError) as caught:
+        confirm(find_script(str(script)))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("link", ["file", "folder"])
+def test_an_approved_path_that_leads_to_another_file_waits_for_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str, relative: bool
+) -> None:
+    folder, other = tmp_path / "w", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    (other / "mail.py").write_text("good\n")
+    script = folder / "mail.py"
+    script.write_text("good\n")
+    assert confirm(find_script(str(script))) == []
+    if link == "file":
+        script.unlink()
+        script.symlink_to(other / "mail.py")
+    else:
+        folder.rename(tmp_path / "old")
+        folder.symlink_to(other)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PWD", str(folder))  # as a shell says it
+    name = Path("mail.py") if relative else script
+    assert str(other / "mail.py") in refused(name), "also with the same text"
+    assert confirm(find_script(str(name)), hashlib.sha256(b"good\n").hexdigest()[:12]) == []
+    assert confirm(find_script(str(name))) == confirm(find_script(str(other / "mail.py"))) == []
+    (other / "mail.py").write_text("evil\n")
+    assert refused(name) and refused(other / "mail.py"), "it has no name by which its text counts as a first start"
+
+
+def test_a_file_that_is_found_in_the_stead_of_another_script_waits_for_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = paths.home() / "reflect"
+    own.mkdir()
+    (own / "mail.py").write_text("good\n")
+    assert confirm(find_script("mail")) == []
+    for path in (own / "scheduler.py", tmp_path / "goal_mode.py", tmp_path / "mail.py"):
+        path.write_text("evil\n")
+    for name in ("scheduler", "goal_mode.py", "mail.py"):
+        assert "never approved" in refused(name)
+    assert confirm(find_script("mail")) == confirm(find_script("goal_mode")) == []
+    assert len(confirm(find_script("scheduler"), answer=True)) == 1 and confirm(find_script("scheduler")) == []
 
 
 @pytest.mark.parametrize(
@@ -468,43 +575,28 @@ def test_results_that_nobody_looks_at_do_not_fill_the_next_chat(watch: Any) -> N
     assert "reflect_logs" in run.results[20] and "answer 30" in log(run)
 
 
-@pytest.mark.parametrize("tool", ["file_write", "code_run"])
-def test_a_script_that_a_task_has_changed_is_not_run(watch: Any, tool: str) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_script_that_a_task_has_changed_is_not_run(watch: Any, late: bool) -> None:
     evil = "def check():\n    return 'evil'\n"
 
     def model(body: dict[str, Any], n: int) -> Reply:
-        if n:
+        if n or late:
             return say("done")
-        text = f"open({str(run.script)!r}, 'w').write({evil!r})"
-        return call("code_run", type="python", script=text)
+        return call("code_run", type="python", script=f"open({str(run.script)!r}, 'w').write({evil!r})")
 
     run = watch(ALWAYS, model, "[safety]\nallow = ['*']\n")
+    confirm(run.script)
+    if late:  # by a process that a task has left behind, long after it
+        run.at[1800] = edited(run, evil, approve=False)
     run.after(3600)
     assert run.script.read_text() == evil, "the test is none unless the script was changed"
-    assert len([p for p in run.prompts if "go" in p]) == len(run.prompts) == 2 and len(run.notices) == 1
+    assert len(run.prompts) > 40 and not any("evil" in prompt for prompt in run.prompts) and len(run.notices) == 1
+    word = run.notices[0].split()[-1]
+    with pytest.raises(UsageError, match=word):
+        confirm(run.script)
     run.script.write_text(ALWAYS)  # a person has put it back
     run.after(120)
-    assert len(run.prompts) > 2 and not any("evil" in p for p in run.prompts)
-
-
-def test_a_script_that_changed_while_another_conversation_was_at_work_is_not_run(watch: Any) -> None:
-    run = watch("INTERVAL = 60\ndef check():\n    return None\n", [])
-    session = paths.sessions() / "20270115-080000-aaaaaa.jsonl"
-
-    def edit() -> None:
-        from genericagent.store.journal import Journal
-
-        journal = Journal.create(paths.sessions(), session.stem, {}, lambda: run.now)
-        journal.append({"type": "task", "event": "start", "source": "user"})
-        journal.close()
-        import os
-
-        os.utime(session, (run.now - 300, run.now - 300))  # a script that takes its time
-        run.script.write_text("def check():\n    return 'evil'\n")
-
-    run.at[60] = edit
-    run.after(1200)
-    assert run.server.requests == [] and len(run.notices) == 1 and "changed while a task" in run.notices[0]
+    assert not any("evil" in prompt for prompt in run.prompts) and len(run.notices) == 1
 
 
 def test_a_prompt_of_a_watcher_makes_no_host_known(watch: Any) -> None:
