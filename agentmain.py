@@ -422,9 +422,9 @@ class GenericAgent:
 
         Returns what the user should know about it, in one line.
         """
-        from genericagent.store.search import find
+        from genericagent.store.search import find, newest
 
-        path = find(wanted)
+        path = find(wanted or newest())
         journal, records, report = Journal.open(path)
         self.new_session()
         restored = history_from(records)

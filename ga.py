@@ -50,6 +50,7 @@ Outcome = Generator[str, None, StepOutcome]
 MAX_BAD_REPLIES = 3  # empty or cut ones in a row
 MAX_BAD_PATCHES = 3  # failed ones in a row on one file, before a stronger hint
 PLAN_TURNS = 80
+MAX_SENT_BACK = 5  # claims in a row that a plan is done, then the user is asked
 LONG_TASK = 15  # turns after which a task that ends is asked whether it taught something lasting
 LINES_SHOWN = 30  # summary lines of the working memory
 REFERENCE_WINDOW = 30_000  # the context window, in tokens, that the output limits below are made for
@@ -105,6 +106,7 @@ class GenericAgentHandler(BaseHandler):
         self._within: Confinement | None = None  # what holds the file tools of that call
         self.answer: str | None = None  # of a task that is done but for what it may store
         self._distilled = False
+        self._sent_back = 0  # claims of a plan's end, without a tool call in between
         self._subagents = 0  # that were wanted so far
         self._watch: Watch | None = None  # over what no script may change, from the first one on that nobody watches
         self._left = set[int]()  # what ran in the background before that
@@ -130,7 +132,7 @@ class GenericAgentHandler(BaseHandler):
             except ToolError as error:
                 return StepOutcome({"status": "error", "msg": f"{tool_name}: {error}"}, self._next(index))
         if tool_name not in ("no_tool", "bad_json"):
-            self._bad_replies = 0
+            self._bad_replies = self._sent_back = 0
             args = {name: value for name, value in args.items() if not name.startswith("_")}  # those are ours
             self._complete(tool_name, args, response)
             self._ruling = self.guard.rule(tool_name, args, self.cwd)
@@ -451,9 +453,13 @@ class GenericAgentHandler(BaseHandler):
         if display.only_code(content) and not self.working.pop("asked_about_code", False):
             self.working["asked_about_code"] = True
             return StepOutcome({}, say("only_code") + self._next(0))
-        gate = self._plan_gate(content)
-        if gate:
-            return StepOutcome({}, gate + self._next(0))
+        if gate := self._plan_gate(content):
+            self._sent_back += 1
+            if self._sent_back < MAX_SENT_BACK:
+                return StepOutcome({}, gate + self._next(0))
+            question = {"question": say("plan_stuck", count=self._sent_back), "candidates": []}
+            data = {"status": "INTERRUPT", "intent": "HUMAN_INTERVENTION", "data": question}
+            return StepOutcome(data, should_exit=True)
         if self.answer is not None:  # what is said after the evaluation is not for the user
             return StepOutcome(self.answer, None)
         if self.current_turn >= LONG_TASK and not self._distilled and self._may_distil():
@@ -531,7 +537,7 @@ class GenericAgentHandler(BaseHandler):
         if still_open:
             return say("plan_open", plan=plan, count=still_open)
         if not re.search(r"VERDICT:\s*(PASS|FAIL|PARTIAL)", answer):
-            return say("plan_unverified", plan=plan)
+            return say("plan_unverified" if Path(plan).is_file() else "plan_missing", plan=plan)
         return None
 
     def enter_project_mode(self, name: str | None = None) -> str:

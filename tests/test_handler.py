@@ -242,6 +242,16 @@ def test_one_big_code_block_without_words_is_asked_about_once(handler: GenericAg
     assert not do(handler, "no_tool", "The code is:\n" + code).next_prompt
 
 
+def test_a_plan_that_does_not_go_on_is_sent_back_for_ever(handler: GenericAgentHandler, tmp_path: Path) -> None:
+    handler.enter_plan_mode("plan.md")
+    assert "is not there" in str(do(handler, "no_tool", "All done!").next_prompt)
+    outcomes = [do(handler, "no_tool", "All done!") for _ in range(4)]
+    assert [outcome.should_exit for outcome in outcomes] == [False, False, False, True]
+    assert outcomes[-1].data["status"] == "INTERRUPT" and "5 replies" in outcomes[-1].data["data"]["question"]
+    do(handler, "code_run", type="bash", script="true")
+    assert not do(handler, "no_tool", "All done!").should_exit  # something was done in between
+
+
 def test_a_plan_ends_only_when_all_is_ticked_and_verified(handler: GenericAgentHandler, tmp_path: Path) -> None:
     plan = tmp_path / "plan.md"
     plan.write_text("- [x] one\n- [ ] two\n")

@@ -230,6 +230,8 @@ class Chat:
                 return self.shell.run(self.composer.command(text[1:]))
             if parsed := commands.parse(text):  # before any paste is looked into: only what was typed is a command
                 word, rest = parsed
+                if self.menu and not self.menu.other:  # a command's own question is over when another one is given
+                    self.menu = None
                 commands.run(self, f"/{word} {rest if word in TYPED_ONLY else self.composer.command(rest)}")
                 return None
             menu, self.menu = self.menu, None  # who types something else has seen it
@@ -295,6 +297,9 @@ class Chat:
         """Ctrl-C: it has cleared text, or else stops the run, or else asks before it quits."""
         if cleared:
             self._armed_until = 0.0
+        elif self.menu and not self.menu.other and not self.running:
+            self.menu = None
+            self.tell("nothing_done")
         elif not self.stop():
             self.menu = None
             self._sure("press_again")

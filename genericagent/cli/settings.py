@@ -22,7 +22,7 @@ def tools(chat: Chat, args: str) -> None:
     from prompt_toolkit.utils import get_cwidth
 
     def row(name: str, about: str, verdict: str) -> str:
-        return f"  {name:<28}{about}{' ' * (38 - get_cwidth(about))}{chat.texts[f'is_{verdict}']}"
+        return f"  {name:<28}{about}{' ' * (42 - get_cwidth(about))}{chat.texts[f'is_{verdict}']}"
 
     tools, risks = control.verdicts(chat.agent, renew=not chat.running)
     lines = [row(name, chat.texts[f"tool_{name}"], verdict) for name, verdict in tools.items()]

@@ -35,6 +35,8 @@ def vitals(agent: Any, texts: Mapping[str, str]) -> Vitals:
     walls = [texts["walls_on" if guard.containment.sandbox else "walls_off"]]
     if guard.containment.sandbox and not guard.containment.sandbox.net:
         walls.append(texts["walls_no_net"])
+    if agent.plan is not None:
+        walls.append(texts["planned"])
     return Vitals(
         client.name,
         agent.handler.max_turns if agent.handler else 0,

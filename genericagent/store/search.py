@@ -23,7 +23,7 @@ from . import journal
 from .archive import PACKED, content, opened, unpack
 from .journal import SessionInfo, info_of, newest_first
 from .lock import FileLock
-from .restored import message_from
+from .restored import NOT_THE_USER, message_from
 
 if TYPE_CHECKING:
     import sqlite3
@@ -33,6 +33,7 @@ VERSION = 2  # of the index
 SEAL = 10**9  # when an index that is as it was left was changed, in seconds; even, as some file systems want it
 WAIT = 10.0  # seconds for another process that works on it
 MOST_WORDS, MOST_CHARS = 32, 1000  # of a query
+LOOKED_AT, LOOKED_INTO = 50, 1 << 16  # sessions, and bytes of each, that are looked at for the user's newest
 CALL_CHARS = 200  # of a call that can be found
 HALF = 90 * 86400  # seconds in which a hit loses half of its weight
 BATCH = 64  # files that go into the index at once
@@ -89,6 +90,18 @@ def find(wanted: str = "") -> Path:
         return unpack(packed) if packed.exists() else path
     archived = path.name.endswith(PACKED) and path.parent.resolve() == paths.archive().resolve()
     return unpack(path) if archived else path
+
+
+def newest() -> str:
+    """The path of the newest session with a request of the user's own, not a watcher's or a sub-agent's; "" when the last
+    LOOKED_AT have none."""
+    for session in listing()[0][:LOOKED_AT]:
+        with contextlib.suppress(SessionError, OSError), opened(session.path) as file:
+            records = journal.load(file.read(LOOKED_INTO)).records
+            source = next((str(r.get("source")) for r in records if r.get("event") == "start"), "user")
+            if not source.startswith(NOT_THE_USER):
+                return str(session.path)
+    return ""
 
 
 def search(

@@ -47,6 +47,16 @@ def made(id: str, request: str = "", *records: dict[str, Any], days: float = 1) 
     return path
 
 
+def test_going_on_means_a_watchers_conversation() -> None:
+    assert search.newest() == ""
+    mine = made("20250101-000000-aaaaaa", "mine", {"type": "task", "event": "start", "source": "user"}, days=3)
+    made("20250102-000000-bbbbbb", "a round", {"type": "task", "event": "start", "source": "reflect:goal"}, days=2)
+    made("20250103-000000-cccccc", "a part", {"type": "task", "event": "start", "source": "file"}, days=1)
+    assert search.newest() == str(mine) and search.find(search.newest()) == mine
+    newer = made("20250104-000000-dddddd", "an old version's", days=0)
+    assert search.newest() == str(newer)
+
+
 def found(query: str, since: float = 0.0, **how: Any) -> list[str]:
     return [hit.session.id for hit in search.search(query, since, NOW, **how)[0]]
 
