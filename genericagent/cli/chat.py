@@ -438,30 +438,37 @@ class Chat:
 
     def _end(self, item: dict[str, Any], pieces: list[Piece]) -> None:
         """Show the last pieces of a task; then comes the next message that waits, if all went well."""
-        self.show(pieces)
-        with self._lock:
+        with self._lock:  # nothing is shown inside of it: that waits for the face's thread, which may wait for this
             unheard, self.agent.intervene = getattr(self.agent, "intervene", None), None
             self._waiting.extendleft([unheard] if unheard else [])
             going_on = item.get("status", "done") == "done" and bool(self._waiting) and not self.stopping
-            if going_on:
-                text = self._waiting.popleft()
-                self.show([Piece("user", self._echo(text))])
-                self._send(text)
-            else:  # what waits was written for another situation: the user decides
-                text = "\n".join(self._waiting)
-                self._waiting.clear()
-                self._hint_until = 0.0
-                if question := item.get("question"):
-                    self._form(question.get("questions") or [question], [])
-                self.running = self.stopping = False
-        if not going_on and text and not self.face.give_back(text):
-            self.say("not_sent", text=text)
+            text = self._waiting.popleft() if going_on else self._all_back()
+        self.show(pieces)
+        if going_on:
+            self.show([Piece("user", self._echo(text))])
+            with self._lock:
+                if self.stopping:  # meanwhile
+                    going_on, text = False, "\n".join(filter(None, [text, self._all_back()]))
+                else:
+                    self._send(text)
         if not going_on:
+            if text and not self.face.give_back(text):
+                self.say("not_sent", text=text)
+            if (question := item.get("question")) and not self.running:
+                self._form(question.get("questions") or [question], [])
             self.face.announce("")
             asks = item.get("status") == "needs_input"
             if asks or time.monotonic() - self._began > LONG:
                 self.face.alert(asks)
         self.face.refresh()
+
+    def _all_back(self) -> str:
+        """Nothing runs any more. What waited was written for another situation: the user decides."""
+        text = "\n".join(self._waiting)
+        self._waiting.clear()
+        self.running = self.stopping = False
+        self._hint_until = 0.0
+        return text
 
     def _form(self, questions: list[dict[str, Any]], answers: list[str], offered: bool = False) -> None:
         """Ask what the model asked, one question after the other; the answers go back as one message. `offered`: one of them
