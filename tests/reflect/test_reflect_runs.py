@@ -343,14 +343,16 @@ def test_a_result_goes_where_its_run_was_to_go_though_the_job_is_removed_meanwhi
 
     folder = ga_home / "sche_tasks"
     for ended in (True, False):
-        monkeypatch.setattr("genericagent.schedule.LARGEST", 1 << 20)
         job(ga_home, "news", origin="telegram:42")
         script = loaded("scheduler")
         assert script.check()
         remove(folder, "news", time.time())
         job(ga_home, "other", enabled=False)
         monkeypatch.setattr("genericagent.schedule.LARGEST", 10)
-        Runs(folder).append({"event": "wanted", "job": "x", "at": 1.0})  # begun anew meanwhile
+        Runs(folder).append(*[{"event": "off", "job": "x", "at": 1.0}] * 100)
+        Runs(folder).append({"event": "off", "job": "x", "at": 1.0})
+        assert ("sum", "news") in events(ga_home), "its file is begun anew meanwhile"
+        monkeypatch.setattr("genericagent.schedule.LARGEST", 1 << 20)
         result = Result("the answer")
         result.record = {"status": "done", "session": "s", "cost": 0.0}
         if ended:
@@ -389,6 +391,15 @@ def test_jobs_are_added_listed_run_and_disabled_from_the_command_line(serve: Any
     Outbox(ga_home / "outbox").put("lost", "telegram:7", "news", "x")
     Outbox(ga_home / "outbox").fail("lost", "chat not found")
     assert "telegram:7 (chat not found)" in run_ga("schedule", "list").stderr  # C160
+
+
+def test_the_columns_of_the_jobs_stand_below_each_other_also_with_wide_names(run_ga: Any, ga_home: Path) -> None:
+    from prompt_toolkit.utils import get_cwidth
+
+    job(ga_home, "每日新闻摘要", prompt="MARK", enabled=False)
+    job(ga_home, "news", prompt="MARK", repeat="weekday", enabled=False)
+    _, *lines = run_ga("schedule", "list").stdout.splitlines()
+    assert len(lines) == 2 and len({get_cwidth(line.partition("MARK")[0]) for line in lines}) == 1
 
 
 def test_a_job_that_is_removed_is_kept_and_one_of_its_name_begins_anew(run_ga: Any, ga_home: Path) -> None:
