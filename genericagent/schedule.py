@@ -10,6 +10,7 @@ clocks skip or repeat neither loses a slot nor doubles it. Minutes and hours are
         missed    too late or overtaken, `count` slots unknown        begun by a process that has ended since
         reset     the clock was set back               off            the job is disabled
         wanted    `ga schedule run`                    sum            what an older file held
+        told      of what stands before it there is a message; begun, missed, unknown and reset name the `origin`
         anew      added, or removed: what was before of a job of that name is forgotten
 """
 
@@ -39,6 +40,7 @@ FIELDS = ("schedule", "repeat", "prompt", "enabled", "max_delay_hours", "origin"
 SET_BACK = timedelta(hours=25)  # further ahead than that no handled slot can lie, but for a clock that was wrong
 MOST = 1000  # missed slots that are counted
 LARGEST = 1 << 20  # bytes of runs.jsonl; then a new one is begun
+NEWS = {"missed": ("slot", "count", "since"), "unknown": ("run",), "reset": ("slot",)}  # what is told, and its fields
 FARTHEST = 1e11  # seconds since 1970
 _DAY = timedelta(days=1)
 
@@ -70,6 +72,7 @@ class Mark(NamedTuple):
     wanted: bool = False
     off: bool = False
     last: Mapping[str, Any] = {}  # what became of its last slot, for lists
+    origin: str = ""  # where the result of the open run goes, whatever becomes of the job
 
 
 def parse(id: str, data: Any) -> Job:
@@ -106,6 +109,8 @@ def marks_of(records: Iterable[Record]) -> dict[str, Mark]:
     """What is known of each job, from runs.jsonl. Records that make no sense are left out, and told to the log."""
     marks: dict[str, Mark] = {}
     for record in records:
+        if record.get("event") == "told":
+            continue
         try:
             job, event = str(record["job"]), str(record["event"])
             mark = _after(marks.get(job, Mark()), event, record)
@@ -127,15 +132,18 @@ def _after(mark: Mark, event: str, record: Record) -> Mark:
     if event in ("off", "wanted"):
         return mark._replace(off=True) if event == "off" else mark._replace(wanted=True)
     if event == "anew":
-        return Mark(open=mark.open)
+        return Mark(open=mark.open, origin=mark.origin)
     if event == "sum":
         first, last = record.get("first"), record.get("last")
         mark = Mark(
             first=date.fromisoformat(first) if first else None, open=str(record.get("open") or ""),
-            off=record.get("off") is True, wanted=record.get("wanted") is True, last=last if isinstance(last, dict) else {},
+            off=record.get("off") is True, wanted=record.get("wanted") is True,
+            origin=str(record.get("origin") or ""), last=last if isinstance(last, dict) else {},
         )  # fmt: skip
         if not record.get("slot"):
             return mark
+    if event == "begun":
+        mark = mark._replace(origin=str(record.get("origin") or ""))
     if event == "begun" and record.get("wanted"):  # beside its slots
         return mark._replace(open=str(record["run"]), wanted=False)
     slot, since = datetime.fromisoformat(record["slot"]), str(record.get("since") or record["slot"])
@@ -149,13 +157,18 @@ def _after(mark: Mark, event: str, record: Record) -> Mark:
 
 
 def tick(
-    jobs: Iterable[Job], marks: Mapping[str, Mark], now: float, new_id: Callable[[], str], local: Local = datetime.fromtimestamp
+    jobs: Sequence[Job], marks: Mapping[str, Mark], now: float, new_id: Callable[[], str], local: Local = datetime.fromtimestamp
 ) -> list[Record]:  # fmt: skip
     """What is to be written down now; a last record "begun" names the run to start: of the due ones the oldest.
 
     No run may be under way: one that has no end was cut off, and is not repeated by itself.
     """
-    records: list[Record] = [{"event": "unknown", "job": id, "run": m.open} for id, m in marks.items() if m.open]
+    origins = {job.id: job.origin for job in jobs}
+    cut_off = ((id, mark) for id, mark in marks.items() if mark.open)
+    records: list[Record] = [
+        {"event": "unknown", "job": id, "run": mark.open, "origin": mark.origin or origins.get(id, "terminal")}
+        for id, mark in cut_off
+    ]
     due = list[tuple[float, str, Record]]()
     for job in jobs:
         mark = marks.get(job.id, Mark())
@@ -167,11 +180,23 @@ def tick(
             records.append({"event": "seen", "job": job.id, **_handled(job, now, local)})
         else:
             more, slot = _look(job, mark, now, local)
-            records += more
+            records += [{**record, "origin": job.origin} for record in more]
             due += [(slot["epoch"], job.id, {"job": job.id, **slot})] if slot else []
     if due:
-        records.append({"event": "begun", **min(due)[2], "run": new_id()})
+        _, id, slot = min(due)
+        records.append({"event": "begun", **slot, "run": new_id(), "origin": origins[id]})
     return [{**record, "at": round(now, 3)} for record in records]
+
+
+def untold(records: Sequence[Record]) -> list[Record]:
+    """What the user has not been told of yet. Records that make no sense are left out."""
+    found = list[Record]()
+    for record in records:
+        if (event := str(record.get("event"))) == "told":
+            found.clear()
+        elif event in NEWS and all(key in record for key in ("job", "origin", *NEWS[event])):
+            found.append(record)
+    return found
 
 
 def _look(job: Job, mark: Mark, now: float, local: Local) -> tuple[list[Record], Record | None]:
@@ -329,9 +354,9 @@ class Runs:
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with FileLock(self.file.parent / ".lock"):
-                lines.append(self.file, *records, sync=True)
-                if self.file.stat().st_size > LARGEST:
+                if self.file.exists() and self.file.stat().st_size > LARGEST:  # of that all is told
                     self._begin_anew(records[-1]["at"])
+                lines.append(self.file, *records, sync=True)
         except OSError as error:
             raise SessionError(f"cannot write {self.file}: {error.strerror or error}") from error
 
@@ -339,7 +364,12 @@ class Runs:
         """The old file is copied aside, and what it comes to stands in the new one; unless that is not much shorter."""
         old, sums = self.file.read_bytes(), list[Record]()
         for job, mark in marks_of(self.read()).items():
-            known = {"first": mark.first and mark.first.isoformat(), "open": mark.open, "last": mark.last}
+            known = {
+                "first": mark.first and mark.first.isoformat(),
+                "open": mark.open,
+                "last": mark.last,
+                "origin": mark.open and mark.origin,
+            }
             slot = _slot(mark.slot, mark.epoch) if mark.slot else {}
             sums.append(
                 {"event": "sum", "job": job, "at": now, **slot, **known, "off": mark.off, "wanted": mark.wanted}

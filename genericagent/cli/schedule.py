@@ -100,6 +100,8 @@ def _add(runs: Runs, args: Any, now: float) -> int:
 
 
 def _list() -> int:
+    from .status import cells
+
     folder = paths.home() / "sche_tasks"
     runs, now = Runs(folder), time.time()
     jobs, problems = load_jobs(folder)
@@ -110,10 +112,10 @@ def _list() -> int:
         when = next_run(job, mark, now)
         soon = _minute(when) or text("watchers", "never" if job.enabled else "off")
         rows.append([job.id, _often(job), soon, _last(mark.last), one_line(job.prompt, 100)])
-    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
+    widths = [max(cells(row[column]) for row in rows) for column in range(4)] if rows else []
     for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        sys.stdout.write("  ".join([*cells, row[4]]) + "\n")
+        padded = [cell + " " * (width - cells(cell)) for cell, width in zip(row, widths, strict=False)]
+        sys.stdout.write("  ".join([*padded, row[4]]) + "\n")
     sys.stderr.writelines(f"PROBLEM: {one_line(problem, 500)}\n" for problem in problems)
     for message in Outbox(paths.home() / "outbox").pending():
         if message["failures"]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from genericagent.schedule import Runs
+from genericagent.schedule import Runs, remove
 from genericagent.scripted import Reply, Tool, call, say
 from genericagent.store.journal import Journal
 from genericagent.store.outbox import Outbox
@@ -86,7 +86,7 @@ def job(home: Path, name: str, **fields: Any) -> Path:
 def events(home: Path) -> list[tuple[str, str]]:
     file = home / "sche_tasks" / "runs.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
-    return [(r["event"], r["job"]) for r in map(json.loads, lines)]
+    return [(r["event"], r["job"]) for r in map(json.loads, lines) if r["event"] != "told"]
 
 
 def pending(home: Path, origin: str | None = None) -> dict[str, str]:
@@ -275,6 +275,94 @@ def test_a_scheduler_that_dies_while_it_writes_tells_a_missed_run_once(
     assert events(ga_home) == [("seen", "daily"), ("missed", "daily")]
 
 
+@pytest.mark.parametrize("dies_in", ["Runs.append", "Outbox.put", "put, later", "told"])
+def test_many_missed_runs_are_one_message_and_a_check_that_is_killed_doubles_none(
+    ga_home: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:  # C137 C160
+    for n in range(30):
+        job(ga_home, f"j{n:02}", repeat="daily", schedule="08:00", max_delay_hours=1, origin=f"telegram:{n % 2}")
+    job(ga_home, "late", repeat="daily", schedule="11:59", max_delay_hours=24.1)
+    noon = datetime(2026, 3, 2, 7).timestamp()
+    script = loaded("scheduler")
+    script.clock = lambda: noon
+    assert script.check() is None
+    script = loaded("scheduler")
+    now = noon + 3 * 86_400 + 5 * 3600
+    script.clock = lambda: now
+    runs, outbox = script.schedule.Runs, script.Outbox
+    append, put, puts = runs.append, outbox.put, 0
+
+    def dying_append(self: Any, *records: Any) -> None:
+        if dies_in == "Runs.append" or (dies_in == "told" and records[0]["event"] == "told"):
+            raise KeyboardInterrupt
+        append(self, *records)
+
+    def dying_put(self: Any, *args: Any) -> bool:
+        nonlocal puts
+        puts += 1
+        if dies_in == "Outbox.put" or (dies_in == "put, later" and puts == 2):
+            raise KeyboardInterrupt
+        return bool(put(self, *args))
+
+    monkeypatch.setattr(runs, "append", dying_append)
+    monkeypatch.setattr(outbox, "put", dying_put)
+    with pytest.raises(KeyboardInterrupt):
+        script.check()
+    monkeypatch.setattr(runs, "append", append)
+    monkeypatch.setattr(outbox, "put", put)
+    now += 86_400  # and meanwhile more is missed
+    script = loaded("scheduler")
+    script.clock = lambda: now
+    assert "late" in script.check()
+    messages = Outbox(ga_home / "outbox").pending()
+    again = 1 if dies_in == "Runs.append" else 2  # what was written down before is told as it was, the rest for itself
+    assert (
+        sorted(m["origin"] for m in messages if m["title"] == "scheduler")
+        == ["telegram:0"] * again + ["telegram:1"] * again
+    )
+    assert all("10 more" in m["text"] for m in messages if m["title"] == "scheduler")
+    told = [m["text"] for m in messages if m["title"] == "late"]
+    assert len(told) == len(messages) - 2 * again
+    assert script.schedule.untold(runs(ga_home / "sche_tasks").read()) == []
+
+
+def test_many_files_that_are_no_jobs_are_one_message(ga_home: Path) -> None:
+    (ga_home / "sche_tasks").mkdir()
+    for n in range(30):
+        (ga_home / "sche_tasks" / f"j{n}.json").write_text("{")
+    for _ in range(2):
+        assert loaded("scheduler").check() is None
+    (message,) = Outbox(ga_home / "outbox").pending()
+    assert "j0.json" in message["text"] and "25 more" in message["text"]
+
+
+def test_a_result_goes_where_its_run_was_to_go_though_the_job_is_removed_meanwhile(
+    ga_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # C160
+    from genericagent.cli.script_host import Result
+
+    folder = ga_home / "sche_tasks"
+    for ended in (True, False):
+        job(ga_home, "news", origin="telegram:42")
+        script = loaded("scheduler")
+        assert script.check()
+        remove(folder, "news", time.time())
+        job(ga_home, "other", enabled=False)
+        monkeypatch.setattr("genericagent.schedule.LARGEST", 10)
+        Runs(folder).append(*[{"event": "off", "job": "x", "at": 1.0}] * 100)
+        Runs(folder).append({"event": "off", "job": "x", "at": 1.0})
+        assert ("sum", "news") in events(ga_home), "its file is begun anew meanwhile"
+        monkeypatch.setattr("genericagent.schedule.LARGEST", 1 << 20)
+        result = Result("the answer")
+        result.record = {"status": "done", "session": "s", "cost": 0.0}
+        if ended:
+            script.on_done(result)
+        else:
+            assert loaded("scheduler").check() is None
+    words = [m["text"] for m in Outbox(ga_home / "outbox").pending("telegram:42")]
+    assert len(words) == 2 and words[0] == "the answer" and "outcome is unknown" in words[1]
+
+
 def test_jobs_are_added_listed_run_and_disabled_from_the_command_line(serve: Any, run_ga: Any, ga_home: Path) -> None:
     server = serve(lambda body, n: say("the answer"))
     assert "no jobs" in run_ga("schedule", "list").stderr
@@ -303,6 +391,15 @@ def test_jobs_are_added_listed_run_and_disabled_from_the_command_line(serve: Any
     Outbox(ga_home / "outbox").put("lost", "telegram:7", "news", "x")
     Outbox(ga_home / "outbox").fail("lost", "chat not found")
     assert "telegram:7 (chat not found)" in run_ga("schedule", "list").stderr  # C160
+
+
+def test_the_columns_of_the_jobs_stand_below_each_other_also_with_wide_names(run_ga: Any, ga_home: Path) -> None:
+    from prompt_toolkit.utils import get_cwidth
+
+    job(ga_home, "每日新闻摘要", prompt="MARK", enabled=False)
+    job(ga_home, "news", prompt="MARK", repeat="weekday", enabled=False)
+    _, *lines = run_ga("schedule", "list").stdout.splitlines()
+    assert len(lines) == 2 and len({get_cwidth(line.partition("MARK")[0]) for line in lines}) == 1
 
 
 def test_a_job_that_is_removed_is_kept_and_one_of_its_name_begins_anew(run_ga: Any, ga_home: Path) -> None:
