@@ -13,6 +13,7 @@ from .. import __version__, paths
 from ..config import CHOICES
 from ..errors import ConfigError, GAError, UsageError
 from ..safety.term import clean, one_line
+from .cells import fitted
 from .log import start_log
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def run_command(argv: Sequence[str]) -> int:
 
 
 def _fail(error: Exception | str, code: int) -> int:
-    sys.stderr.write(f"error: {clean(' '.join(str(error).split()))}\n")
+    sys.stderr.write(fitted(f"error: {clean(' '.join(str(error).split()))}\n", sys.stderr))
     return code
 
 
@@ -262,9 +263,9 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
         agent.next_llm(args.llm_no)
     agent.verbose = args.verbose or not one_shot
     if note := agent.containment().note:  # raises where no sandbox is there although one is required
-        sys.stderr.write(f"note: {note}\n")
+        sys.stderr.write(fitted(f"note: {note}\n", sys.stderr))
     if one_shot and agent.config.models:  # without any the error says it
-        sys.stderr.writelines(f"warning: {one_line(problem, 300)}\n" for problem in agent.problems)
+        sys.stderr.writelines(fitted(f"warning: {one_line(problem, 300)}\n", sys.stderr) for problem in agent.problems)
     if args.again or args.resume:
         sys.stderr.write(f"resumed {agent.resume(args.resume or '')}\n")
     return agent

@@ -165,7 +165,7 @@ class Chat:
         if self.agent.session_id:
             with contextlib.suppress(OSError):  # the terminal may be gone, or the folder
                 command = f"{this_program()} --resume {self.agent.session_id}"
-                self.show([Piece("plain", self.texts["resume_with"].format(command=command))])
+                self.show([Piece("copy", self.texts["resume_with"].format(command=command))])
         return code
 
     def _warm_up(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import GAError, NoSuchSession
 from ..safety.term import clean, one_line
+from .cells import wrapped
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -88,37 +89,26 @@ def pick(chat: Chat, title: str, rows: list[str], then: Callable[[int], None], m
     chat.choose(title, Menu(rows, lambda index: _told(chat, lambda: then(index)), marked=marked))
 
 
-HEAD, WIDTH = 25, 80  # cells in a line of /help
+HEAD, WIDTH = 25, 79  # cells in a line of /help
 
 
 @command("h")
 def help(chat: Chat, args: str) -> None:
     """what can be typed here"""
-    lines = list[str]()
+    lines, width = list[str](), min(WIDTH, chat.face.width())
+    indent = HEAD if width > 2 * HEAD else 4
     for group in GROUPS:
         entries = {entry.name: entry for entry in COMMANDS.values() if entry.group == group}
         lines += ["", chat.texts[f"group_{group}"]]
         for entry in entries.values():
             others = [f"/{word}" for word, e in COMMANDS.items() if e is entry and word != entry.name]
             told = chat.texts.get(f"help_{entry.name}") or entry.function.__doc__ or ""
-            rows = _rows(told + (f" ({', '.join(others)})" if others else ""), WIDTH - HEAD - 1)
+            rows = wrapped(told + (f" ({', '.join(others)})" if others else ""), width - indent)
             head = f"  /{entry.name} {entry.usage}".rstrip()
-            lines += [head] if len(head) >= HEAD else []
-            lines += [("" if n or len(head) >= HEAD else head).ljust(HEAD) + row for n, row in enumerate(rows)]
-    keys = [row for line in chat.texts["keys"].split("\n") for row in _rows(line, WIDTH - 1)]
+            lines += [head] if len(head) >= indent else []
+            lines += [("" if n or len(head) >= indent else head).ljust(indent) + row for n, row in enumerate(rows)]
+    keys = [row for line in chat.texts["keys"].split("\n") for row in wrapped(line, width)]
     chat.say("plain", text="\n".join([*lines[1:], "", *keys]))
-
-
-def _rows(text: str, width: int) -> list[str]:
-    """`text` in rows of so many cells, broken between words."""
-    from prompt_toolkit.utils import get_cwidth
-
-    rows = [""]
-    for word in re.findall(r"[!-~]+ ?|.", text):
-        if get_cwidth(rows[-1] + word.rstrip()) > width:
-            rows.append("")
-        rows[-1] += word
-    return [row.rstrip() for row in rows]
 
 
 @command(idle=True, group="talk")

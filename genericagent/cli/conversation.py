@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .. import control
 from ..safety.term import clean, one_line
 from ..store.restored import Change, Turn
+from .cells import cells
 from .commands import command, pick, resume
 
 if TYPE_CHECKING:
@@ -83,15 +84,13 @@ def _go_back(chat: Chat, turn: Turn, files: list[Change]) -> None:
 @command(group="talk")
 def context(chat: Chat, args: str) -> None:
     """what fills the model's context"""
-    from prompt_toolkit.utils import get_cwidth
-
     parts, window = control.context(chat.agent), chat.agent.context_win
     lines = list[str]()
     for name, tokens in parts.items():
         if tokens:
             label = chat.texts[f"context_{name}"]
             bar = "█" * min(BAR, -(-BAR * tokens // window))
-            gap = " " * (24 - get_cwidth(label))
+            gap = " " * (24 - cells(label))
             lines.append(f"  {label}{gap}{tokens:>9,}  {100 * tokens / window:>3.0f} %  {bar}")
     total = sum(parts.values())
     about = {"total": f"{total:,}", "window": f"{window:,}", "percent": f"{100 * total / window:.0f}"}

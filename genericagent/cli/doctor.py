@@ -29,6 +29,7 @@ from ..safety.redact import Redactor
 from ..safety.sandbox import Sandbox, why_not
 from ..safety.term import one_line
 from ..store.ledger import Ledger
+from .cells import fitted
 
 LIMIT, PATIENCE = 10.0, 8.0  # seconds for a check, and for a call that one makes
 NEEDED = ("requests", "prompt_toolkit", "rich", "websockets")
@@ -65,7 +66,7 @@ def run_doctor(offline: bool) -> int:
 
     broken = together([read])  # a mykey.py may hang
     lines = [*broken, *report(found[0] if found else Config(), offline=offline)]
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.write(fitted("".join(f"{line}\n" for line in lines), sys.stdout))
     return int(any(line.state == "problem" for line in lines))
 
 

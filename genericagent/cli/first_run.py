@@ -25,6 +25,7 @@ from ..safety.keylike import key_in
 from ..safety.redact import Redactor
 from ..safety.term import clean, one_line
 from ..store import atomic
+from .cells import fitted
 from .demo import scripted_model
 from .trial import try_model
 
@@ -73,7 +74,7 @@ def _say(key: str, **values: object) -> str:
 
 
 def _tell(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(fitted(f"{text}\n", sys.stdout))
     sys.stdout.flush()
 
 
@@ -272,7 +273,7 @@ def _hidden(prompt: str) -> str:
     silent[6][termios.VSUSP] = b"\0"  # who is put to sleep here would leave the echo to the shell
     try:
         termios.tcsetattr(fd, termios.TCSAFLUSH, silent)
-        sys.stdout.write(prompt)
+        sys.stdout.write(fitted(prompt, sys.stdout))
         sys.stdout.flush()
         while not data or select.select([fd], [], [], PASTE)[0]:
             more = os.read(fd, 65536)

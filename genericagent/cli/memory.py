@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from ..errors import ConfigError, ToolError, UsageError
 from ..prompts import say
 from ..safety.redact import Redactor
 from ..safety.term import clean, one_line
+from .cells import fitted
 
 USAGE = "ga memory log [N] | show N | revert N | inbox [N] | accept N | drop N|all | check"
 SHOWN = 20  # changes
@@ -74,15 +76,7 @@ def _look() -> str:
 
 
 def _wrapped(line: str) -> str:
-    """On a terminal, broken between words."""
-    import shutil
-    import sys
-    from textwrap import wrap
-
-    if not sys.stdout.isatty():
-        return line
-    width = shutil.get_terminal_size().columns
-    return "\n".join(wrap(line, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False))
+    return fitted(line, sys.stdout, " " * 6)
 
 
 def _log(most: int) -> str:

@@ -15,6 +15,7 @@ from ..safety.term import one_line
 from ..schedule import Job, Mark, Runs, add_job, load_jobs, marks_of, next_run, remove, switch
 from ..store.outbox import Outbox
 from .args import Parser
+from .cells import cells, fitted
 
 ABOUT = "Jobs that are done at set times, as long as `ga --reflect scheduler` runs."
 EXAMPLE = 'example: ga schedule add news "what is new in the world" --at 08:00 --repeat weekday'
@@ -100,8 +101,6 @@ def _add(runs: Runs, args: Any, now: float) -> int:
 
 
 def _list() -> int:
-    from .status import cells
-
     folder = paths.home() / "sche_tasks"
     runs, now = Runs(folder), time.time()
     jobs, problems = load_jobs(folder)
@@ -115,7 +114,7 @@ def _list() -> int:
     widths = [max(cells(row[column]) for row in rows) for column in range(4)] if rows else []
     for row in rows:
         padded = [cell + " " * (width - cells(cell)) for cell, width in zip(row, widths, strict=False)]
-        sys.stdout.write("  ".join([*padded, row[4]]) + "\n")
+        sys.stdout.write(fitted("  ".join([*padded, row[4]]) + "\n", sys.stdout, "  "))
     sys.stderr.writelines(f"PROBLEM: {one_line(problem, 500)}\n" for problem in problems)
     for message in Outbox(paths.home() / "outbox").pending():
         if message["failures"]:
@@ -153,4 +152,4 @@ def _warn_without_scheduler(runs: Runs) -> None:
 
 
 def _say(key: str, **values: object) -> None:
-    sys.stdout.write(one_line(text("watchers", key, **values), 1000) + "\n")
+    sys.stdout.write(fitted(one_line(text("watchers", key, **values), 1000) + "\n", sys.stdout))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..safety.term import one_line
+from .cells import broken, cut, wrapped
 from .composer import Typing
-from .status import cut
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -349,17 +349,6 @@ class Screen:
 
 
 def _fold(text: str, width: int, rows: int) -> list[str]:
-    """The last `rows` screen rows of `text`, wide characters counted as two cells."""
-    from prompt_toolkit.utils import get_cwidth
-
-    folded: list[str] = []
-    for line in text.split("\n")[-rows:]:
-        row, used = "", 0
-        for char in line.expandtabs(4)[-width * rows :]:
-            cells = get_cwidth(char)
-            if used + cells > width:
-                folded.append(row)
-                row, used = "", 0
-            row, used = row + char, used + cells
-        folded.append(row)
-    return folded[-rows:]
+    """The last `rows` screen rows of `text`."""
+    lines = (line.expandtabs(4)[-width * rows :] for line in text.split("\n")[-rows:])
+    return [row for line in lines for part in wrapped(line, width) for row in broken(part, width)][-rows:]

@@ -14,6 +14,7 @@ from ..prompts import catalog
 from ..safety.redact import Redactor
 from ..safety.term import one_line
 from ..store import archive, search
+from .cells import fitted
 from .commands import age
 
 DAYS = archive.OLD // 86400
@@ -57,8 +58,9 @@ def _show(query: str, since: float, now: float) -> int:
         listed, damaged = search.listing(since)
         found = [(info, "") for info in listed]
     for info, around in found:
-        sys.stdout.write(f"{one_line(info.id)}  {age(texts, now - info.updated):>8}  {one_line(redact(info.title))}\n")
-        sys.stdout.write(f"    {one_line(around, 200)}\n" if around else "")
+        line = f"{one_line(info.id)}  {age(texts, now - info.updated):>8}  {one_line(redact(info.title))}\n"
+        line += f"    {one_line(around, 200)}\n" if around else ""
+        sys.stdout.write(fitted(line, sys.stdout, "  "))
     sys.stderr.writelines(f"warning: {one_line(name)} is damaged and is left out\n" for name in damaged)
     if not found:
         sys.stderr.write("no sessions\n")

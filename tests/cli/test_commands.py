@@ -54,6 +54,9 @@ class Said(list[str]):
 
     error = say
 
+    def width(self) -> int:
+        return 80
+
     def stop(self) -> bool:
         return self.running
 
