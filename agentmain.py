@@ -401,21 +401,24 @@ class GenericAgent:
         """The journal of the conversation; None before its first task."""
         return self._journal.path if self._journal else None
 
-    def list_sessions(self) -> list[tuple[str, float, str]]:
-        """(id, age in seconds, title) of every saved session, newest first."""
+    def list_sessions(self, everything: bool = False) -> list[tuple[str, float, str]]:
+        """(id, age in seconds, title) of the user's saved sessions, newest first; with `everything` also of those of
+        watchers and sub-agents, which are marked."""
+        from genericagent.control import titled
         from genericagent.store.search import listing
 
         now = time.time()
-        return [(s.id, now - s.updated, self.redact(s.title)) for s in listing()[0]]
+        return [(s.id, now - s.updated, self.redact(titled(s))) for s in listing()[0] if everything or not s.by]
 
     def search_sessions(
-        self, query: str, days: float | None = None, most: int = 20, width: int = 160
+        self, query: str, days: float | None = None, most: int = 20, width: int = 160, everything: bool = True
     ) -> tuple[list[Hit], list[str]]:
-        """(the sessions of the last `days` that hold these words, best first; names of damaged archives). SessionError."""
+        """(the sessions of the last `days` that hold these words, best first; names of damaged archives). Without
+        `everything`: of the user's own. SessionError."""
         from genericagent.store.search import search
 
         now = time.time()
-        return search(query, now - days * 86400 if days else 0, now, most, self.redact, width)
+        return search(query, now - days * 86400 if days else 0, now, most, self.redact, width, everything)
 
     def resume(self, wanted: str = "") -> str:
         """Go on with a saved session (an id, its beginning, or a path; empty: the newest). Raises SessionError.
@@ -469,7 +472,10 @@ class GenericAgent:
     def _record(self, record: dict[str, Any], sync: bool = True) -> None:
         if self._journal is None:
             self.session_id = new_id(time.time())
-            header = self.redact.json({"cwd": str(self.workspace), "llm": self.client.name})
+            by = "subagent" if self.options.depth else "watcher" if self.options.origin == "watcher" else ""
+            header = self.redact.json(
+                {"cwd": str(self.workspace), "llm": self.client.name, **({"by": by} if by else {})}
+            )
             self._journal = Journal.create(paths.sessions(), self.session_id, header, time.time)
             if self.guard.tainted and record["type"] != "taint":  # before the conversation had anything to remember
                 self._journal.append(self.redact.json({"type": "taint", "source": self.guard.tainted}))

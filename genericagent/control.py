@@ -18,7 +18,14 @@ from .tools import undo
 if TYPE_CHECKING:
     from agentmain import GenericAgent
 
+    from .store.journal import SessionInfo
+
 TITLE_CHARS = 80
+
+
+def titled(session: SessionInfo) -> str:
+    """A session's title, and whose it is where it is not the user's own."""
+    return f"[{say(f'by_{session.by}')}] {session.title}" if session.by in ("watcher", "subagent") else session.title
 
 
 def rename(agent: GenericAgent, title: str) -> None:

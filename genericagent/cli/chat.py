@@ -120,6 +120,12 @@ class Menu:
     then: Callable[[int], None]
     other: Callable[[str], None] | None = None
     marked: int | None = 0  # the row that Enter chooses; None: none before an arrow key was pressed
+    first: int = 1  # the number of the first row
+
+    def row(self, text: str) -> int | None:
+        """The index of the row with this number."""
+        n = int(text) - self.first if text.isdecimal() else -1
+        return n if 0 <= n < len(self.rows) else None
 
 
 class Chat:
@@ -224,8 +230,8 @@ class Chat:
         if not self.face.echoes:
             self.show([Piece("user", self._echo(text))])
         try:
-            if self.menu and text.isdecimal() and 1 <= int(text) <= len(self.menu.rows):
-                return self.chosen(int(text) - 1)
+            if self.menu and (row := self.menu.row(text)) is not None:
+                return self.chosen(row)
             if text.startswith("!"):
                 return self.shell.run(self.composer.command(text[1:]))
             if parsed := commands.parse(text):  # before any paste is looked into: only what was typed is a command
@@ -351,7 +357,7 @@ class Chat:
         """Let the user choose one of the rows, by arrow keys or by its number, or say something else."""
         self.show([Piece("question", title)] if title else [])
         if self.face.echoes:
-            self.show([Piece("plain", f"  {n}. {one_line(row, 300)}") for n, row in enumerate(menu.rows, 1)])
+            self.show([Piece("plain", f"  {n}. {one_line(row, 300)}") for n, row in enumerate(menu.rows, menu.first)])
         self.menu = menu
         self.face.refresh()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..control import titled
 from ..errors import GAError, NoSuchSession
 from ..safety.term import clean, one_line
 from .cells import wrapped
@@ -30,6 +31,7 @@ class Command(NamedTuple):
     function: Function
 
 
+LISTED = 20  # conversations
 GROUPS = ("talk", "task", "set", "more")
 COMMANDS: dict[str, Command] = {}  # by name and by alias
 _WORD = re.compile(r"/([a-z_]+)(?:\s+(.*))?$", re.S | re.I)
@@ -82,11 +84,11 @@ def _told(chat: Chat, work: Callable[[], None]) -> None:
         chat.error("plain", text=one_line(str(error), 500))
 
 
-def pick(chat: Chat, title: str, rows: list[str], then: Callable[[int], None], marked: int = 0) -> None:
-    """Let the user choose a row; `then` gets its index."""
+def pick(chat: Chat, title: str, rows: list[str], then: Callable[[int], None], marked: int = 0, first: int = 1) -> None:
+    """Let the user choose a row; `then` gets its index. `first`: the number of the first one."""
     from .chat import Menu
 
-    chat.choose(title, Menu(rows, lambda index: _told(chat, lambda: then(index)), marked=marked))
+    chat.choose(title, Menu(rows, lambda index: _told(chat, lambda: then(index)), marked=marked, first=first))
 
 
 HEAD, WIDTH = 25, 79  # cells in a line of /help
@@ -135,7 +137,7 @@ def llm(chat: Chat, args: str) -> None:
         return switch(wanted[0]) if wanted else chat.error("no_llm", wanted=one_line(args), last=len(models) - 1)
     if not models:
         return chat.say("no_models")
-    return pick(chat, chat.texts["llm_which"], names, switch, [current for *_, current in models].index(True))
+    return pick(chat, chat.texts["llm_which"], names, switch, [current for *_, current in models].index(True), first=0)
 
 
 @command(group="task")
@@ -151,44 +153,69 @@ def cost(chat: Chat, args: str) -> None:
     chat.say("plain", text=clean(chat.agent.usage_text()))
 
 
-@command(usage="[words]", group="talk")
+@command(usage="[all] [words]", group="talk")
 def sessions(chat: Chat, args: str) -> None:
-    """list earlier conversations, or search them"""
+    """list earlier conversations, or search them; all: also of watchers, sub-agents"""
     lines, damaged = list[str](), list[str]()
+    args, everything = _all(args)
     if args:
-        hits, damaged = chat.agent.search_sessions(args)
+        hits, damaged = chat.agent.search_sessions(args, everything=everything)
         chat.listed = [hit.session.id for hit in hits]
         for hit in hits:
             about = hit.session
-            lines.append(_line(chat, len(lines), time.time() - about.updated, about.id, about.title))
+            lines.append(_line(chat, len(lines), time.time() - about.updated, about.id, titled(about)))
             lines[-1] += f"\n     {one_line(hit.around, 200)}" * bool(hit.around)
     else:
-        listed = chat.agent.list_sessions()
-        chat.listed = [id for id, _, _ in listed]
-        lines = [_line(chat, n, age, id, title) for n, (id, age, title) in enumerate(listed[:20])]
+        lines = [_line(chat, n, age, id, title) for n, (id, age, title) in enumerate(_list(chat, everything))]
     for name in damaged:
         chat.error("session_damaged", name=one_line(name))
     chat.say("plain", text="\n".join(lines) or chat.texts["no_hits" if args else "no_sessions"])
 
 
-@command(usage="[n|id|words]", idle=True, group="talk")
+@command(usage="[n|words|all]", idle=True, group="talk")
 def resume(chat: Chat, args: str) -> None:
-    """list or search conversations, or go on with one"""
-    if not args:
-        return sessions(chat, "")
-    wanted = args
-    if args.isdecimal():
-        ids = chat.listed or [id for id, _, _ in chat.agent.list_sessions()]
-        wanted = ids[int(args) - 1] if 1 <= int(args) <= len(ids) else args
+    """go on with a conversation: choose one, or search for words"""
+    words, everything = _all(args)
+    if not words:
+        rows = [f"{one_line(title, 60)} · {age(chat.texts, since)}" for _, since, title in _list(chat, everything)]
+        ids = chat.listed
+        return (
+            pick(chat, chat.texts["resume_which"], rows, lambda n: _go_on(chat, ids[n]))
+            if rows
+            else chat.say("no_sessions")
+        )
+    if not args.isdecimal() or len(args) > 3:  # so long a number is the beginning of an id
+        return _go_on(chat, args)
+    ids = chat.listed or [id for id, _, _ in _list(chat)]
+    if 1 <= int(args) <= len(ids):
+        return _go_on(chat, ids[int(args) - 1])
+    return chat.error("no_session", n=args, last=len(ids)) if ids else chat.say("no_sessions")
+
+
+def _go_on(chat: Chat, wanted: str) -> None:
+    """Resume the conversation with this id; what is none is searched for."""
     if wanted == chat.agent.session_id:
         return chat.say("here")
     try:
         about = chat.agent.resume(wanted)
     except NoSuchSession:
-        return sessions(chat, args)
+        return sessions(chat, wanted)
     chat.forget()
     chat.say("resumed", about=one_line(str(about), 200))
     return chat.replay()
+
+
+def _all(args: str) -> tuple[str, bool]:
+    """(the words behind "all", whether it is there)."""
+    word, _, rest = args.partition(" ")
+    return (rest.strip(), True) if word.lower() == "all" else (args, False)
+
+
+def _list(chat: Chat, everything: bool = False) -> list[tuple[str, float, str]]:
+    """The newest conversations; from now on their numbers mean them."""
+    listed = chat.agent.list_sessions(everything=everything)[:LISTED]
+    chat.listed = [id for id, _, _ in listed]
+    return listed  # type: ignore[no-any-return]
 
 
 def _line(chat: Chat, n: int, seconds: float, id: str, title: str) -> str:

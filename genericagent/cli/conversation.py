@@ -18,7 +18,7 @@ BAR = 20  # cells
 PLAN_LINES = 100
 
 
-@command(usage="[n|id|words]", idle=True, group="talk")
+@command(usage="[n|words|all]", idle=True, group="talk")
 def _continue(chat: Chat, args: str) -> None:
     """go on with the newest conversation, or another"""
     if args:

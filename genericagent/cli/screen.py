@@ -277,7 +277,10 @@ class Screen:
             return []
         first = max(0, min((menu.marked or 0) - height + 1, len(menu.rows) - height))
         return [
-            ("bold" if n == menu.marked else "", cut(f"{'❯' if n == menu.marked else ' '} {n + 1}. {row}", width))
+            (
+                "bold" if n == menu.marked else "",
+                cut(f"{'❯' if n == menu.marked else ' '} {n + menu.first}. {row}", width),
+            )
             for n, row in enumerate(map(one_line, menu.rows[first : first + height]), first)
         ]
 

@@ -327,6 +327,7 @@ class SessionInfo:
     created: float
     updated: float
     title: str
+    by: str = ""  # "watcher" or "subagent"; "": the user
 
 
 def list_sessions(folder: Path) -> list[SessionInfo]:
@@ -358,7 +359,9 @@ def info_of(path: Path, file: IO[bytes], updated: float) -> SessionInfo | None:
     lines = (r.get("text") for r in loaded.records if r["type"] == "line")
     created = header.get("created")
     created = float(created) if isinstance(created, int | float) and abs(created) < 1e12 else updated
-    return SessionInfo(str(header.get("id") or path.stem), path, created, updated, _named(file) or title_of(lines))
+    source = next((str(r.get("source")) for r in loaded.records if r.get("event") == "start"), "")
+    by = str(header.get("by") or "watcher" * source.startswith("reflect"))
+    return SessionInfo(str(header.get("id") or path.stem), path, created, updated, _named(file) or title_of(lines), by)
 
 
 def _named(file: IO[bytes]) -> str:

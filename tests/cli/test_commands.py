@@ -163,10 +163,10 @@ def test_llm_lists_and_switches() -> None:
     assert chat.run("/llm 7") == "there is no model 7: choose 0 to 1, or a part of a name"
 
 
-def test_resume_lists_and_opens() -> None:
+def test_resume_lets_choose_and_opens() -> None:
     chat = Said()
-    assert chat.run("/resume") == "  1  just now  s-new  newest\n  2   2 h ago  s-old  older"  # C104
-    assert chat.run("/resume 2") == "(forgot)\nGoing on with s-old: older"
+    assert chat.run("/resume") == "Which conversation?\nnewest · just now\nolder · 2 h ago"  # C104
+    assert chat.pick("older") == "(forgot)\nGoing on with s-old: older"
     assert chat.agent.session_id == "s-old"
     chat.run("/resume s-new")
     assert chat.agent.session_id == "s-new"
@@ -175,9 +175,29 @@ def test_resume_lists_and_opens() -> None:
     assert chat.agent.session_id == "s-old"
 
 
+def test_a_number_that_no_conversation_has_is_searched_for() -> None:
+    chat = Said()
+    for text in ("/resume 99", "/continue 0", "/resume 7"):
+        assert chat.run(text).startswith("there is no conversation ") and "1 to 2 are listed" in chat[0]
+        assert len(chat) == 1 and not chat.agent.session_id
+    chat.run("/sessions zebra")
+    assert "1 to 1 are listed" in chat.run("/resume 2")
+    assert chat.run("/resume 2025") == "no conversation has these words"  # it may be the beginning of an id
+    chat.agent.list_sessions = lambda everything=False: []
+    assert Said(chat.agent).run("/resume 1") == Said(chat.agent).run("/resume") == "no earlier conversations"
+
+
+def test_runs_of_watchers_crowd_out_the_users_conversations() -> None:
+    chat = Said()
+    for text in ("/sessions", "/resume"):
+        assert "watcher" not in chat.run(text) and "[watcher] looked" in chat.run(f"{text} all")
+    chat.run("/continue all")
+    assert chat.pick("[watcher] looked").endswith("Going on with s-watch: older")
+
+
 def test_sessions_are_searched_and_one_of_those_shown_goes_on() -> None:
     chat = Said()
-    assert chat.run("/sessions") == chat.run("/resume")
+    assert chat.run("/sessions") == "  1  just now  s-new  newest\n  2   2 h ago  s-old  older"  # C104
     for text in ("/sessions zebra", "/resume the zebra"):
         first, around = chat.run(text).splitlines()
         assert first == "  1   2 h ago  s-old  older" and "zebra" in around and around.isprintable()
@@ -186,7 +206,7 @@ def test_sessions_are_searched_and_one_of_those_shown_goes_on() -> None:
     chat.run("/sessions")
     assert chat.run("/resume 1").endswith("Going on with s-new: older")
     assert chat.run("/continue the zebra").startswith("  1   2 h ago  s-old")
-    assert chat.run("/sessions wombat") == chat.run("/resume 7") == "no conversation has these words"
+    assert chat.run("/sessions wombat") == "no conversation has these words"
     assert chat.run("/sessions broken zebra").startswith("broken.jsonl.gz is damaged and is left out\n  1 ")
 
 

@@ -41,3 +41,22 @@ def test_a_commands_output_breaks_inside_of_words(
         assert len(said) > 2 and set(words(plain)) <= set(words("\n".join(said))), said
     finally:
         t.close()
+
+
+def test_the_numbers_in_a_menu_are_not_those_that_the_command_takes(start: Callable[..., Terminal]) -> None:  # noqa: F811
+    t = start()
+    for typed, named in (("1", "gpt"), ("0", "claude")):
+        t.send("/llm\r")
+        t.until(lambda named=named, typed=typed: re.search(rf"(?m)^. {typed}\. {named}$", t.text()))  # type: ignore[misc]
+        for said in (f"{typed}\r", f"/llm {typed}\r"):  # the menu's row, and the command's
+            before = t.text().count(f"Model: {typed}")
+            t.send(said)
+            t.until(lambda typed=typed, before=before: t.text().count(f"Model: {typed}") > before)  # type: ignore[misc]
+
+
+def test_resume_without_a_word_lists_instead_of_asking(start: Callable[..., Terminal]) -> None:  # noqa: F811
+    t = start()
+    t.send("/resume\r")
+    t.until("❯ 1. newest · just now")
+    t.send(b"\x1b[B\r")
+    t.until("Going on with s-old: older")

@@ -490,3 +490,24 @@ def test_a_session_of_an_earlier_version_has_no_turns() -> None:
     assert [(turn.number, turn.at, turn.text) for turn in turns_of(records)] == [(0, 0, "one"), (1, 2, "two")]
     odd = [{"type": "cut", "turns": -3}, {"type": "cut", "turns": "x"}, {"type": "task"}, {"type": "line", "text": 5}]
     assert turns_of([*records, *odd]) == []
+
+
+# sessions
+
+
+@pytest.mark.parametrize(("by", "options"), [("sub-agent", {"depth": 1}), ("watcher", {"origin": "watcher"})])
+def test_a_run_that_the_user_did_not_begin_is_listed_as_theirs(
+    start: Start, run_agent: Any, run_ga: Any, by: str, options: dict[str, Any]
+) -> None:
+    other, _ = start([say("looked"), say("told")], **options)
+    assert do(other, "look at the zebra")["status"] == "done"
+    mine = run_agent()
+    assert do(mine, "tell of the zebra")["status"] == "done"
+    other.new_session()
+    chat = Said(mine)
+    for words in ("", "zebra"):
+        assert by not in chat.run(f"/sessions {words}") and len(chat[0].split("zebra")) > 1
+        assert f"[{by}] look at the zebra" in chat.run(f"/sessions all {words}")
+        assert by not in run_ga("sessions", *words.split()).stdout
+        assert f"[{by}] look at the zebra" in run_ga("sessions", "--all", *words.split()).stdout
+    assert f"[{by}]" in chat.run("/resume all") and chat.pick(f"[{by}]").split("\n")[1].startswith("Going on with")
