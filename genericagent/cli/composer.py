@@ -30,7 +30,7 @@ from ..errors import GAError, ToolError
 from ..safety.term import clean, one_line
 from ..store import atomic
 from ..tools.images import image_block, is_image, media_type
-from .completion import Files, expected, offers, quoted
+from .completion import Files, expected, offers, only, quoted
 from .render import Piece, ToolOutput
 
 if TYPE_CHECKING:
@@ -350,10 +350,16 @@ class Typing:
         self.session.reserve_space_for_menu = min(rows, self.session.output.get_size().rows // 2) if offered else 0
 
     def enter(self, buffer: Any) -> None:
-        """Send what is typed; a file that is marked in the menu is only taken."""
+        """Send what is typed; a file that is marked in the menu, or the only one that begins so, is only taken."""
         marked = buffer.complete_state and buffer.complete_state.current_completion
         if marked and marked.text.startswith("@"):
             buffer.complete_state = None
+            return
+        around, folder = buffer.document, self._chat.agent.workspace
+        half = not around.current_char.strip() and only(around.text_before_cursor, lambda: self._files(folder))
+        if half:
+            buffer.delete_before_cursor(half.over)
+            buffer.insert_text(half.text)
             return
         text = buffer.text
         if text.strip():
