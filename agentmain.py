@@ -440,6 +440,9 @@ class GenericAgent:
         self._session_folder = folder if folder.is_absolute() and folder.is_dir() else None
         if restored.unknown:
             report = "; ".join(filter(None, [report, say("was_cut_off")]))
+        if folder.is_absolute() and not self.options.workspace and self.workspace != folder:
+            gone = say("folder_gone", folder=paths.shown(folder), now=paths.shown(self.workspace))
+            report = "; ".join(filter(None, [report, gone]))
         self.take_up(restored)
         return f"{journal.id}: {restored.title}" + (f" ({report})" if report else "")
 

@@ -116,9 +116,17 @@ def help(chat: Chat, args: str) -> None:
 @command(idle=True, group="talk")
 def new(chat: Chat, args: str) -> None:
     """begin a new conversation"""
+    before = chat.agent.workspace
     chat.agent.new_session()
     chat.forget()
     chat.say("new")
+    _moved(chat, before)
+
+
+def _moved(chat: Chat, before: Path) -> None:
+    """Say where the conversation goes on, when it is another folder."""
+    if (now := chat.agent.workspace) != before:
+        chat.say("workspace_now", path=one_line(str(now), 300))
 
 
 @command(usage="[n|name]", idle=True, group="set")
@@ -196,12 +204,14 @@ def _go_on(chat: Chat, wanted: str) -> None:
     """Resume the conversation with this id; what is none is searched for."""
     if wanted == chat.agent.session_id:
         return chat.say("here")
+    before = chat.agent.workspace
     try:
         about = chat.agent.resume(wanted)
     except NoSuchSession:
         return sessions(chat, wanted)
     chat.forget()
-    chat.say("resumed", about=one_line(str(about), 200))
+    chat.say("resumed", about=one_line(str(about), 500))
+    _moved(chat, before)
     return chat.replay()
 
 

@@ -511,3 +511,22 @@ def test_a_run_that_the_user_did_not_begin_is_listed_as_theirs(
         assert by not in run_ga("sessions", *words.split()).stdout
         assert f"[{by}] look at the zebra" in run_ga("sessions", "--all", *words.split()).stdout
     assert f"[{by}]" in chat.run("/resume all") and chat.pick(f"[{by}]").split("\n")[1].startswith("Going on with")
+
+
+def test_another_folder_is_worked_in_unsaid(start: Start, run_agent: Any, tmp_path: Path) -> None:
+    work, temp = tmp_path / "work", paths.temp()
+    work.mkdir()
+    other, _ = start([say("here")], workspace=work)
+    do(other, "begin there")
+    id = other.session_id
+    other.new_session()
+    chat = Said(run_agent())
+    assert chat.run(f"/resume {id}").endswith(f"Workspace: {work}") and "gone" not in chat[1]
+    assert chat.run("/new").endswith(f"begins.\nWorkspace: {temp}")
+    assert "Workspace" not in chat.run("/new")
+    work.rmdir()
+    assert f"its folder {paths.shown(work)} is gone: it goes on in {paths.shown(temp)}" in chat.run(f"/resume {id}")
+    assert len(chat) == 2 and chat.agent.workspace == temp
+    chat.agent.new_session()
+    stays = Said(run_agent(workspace=tmp_path))
+    assert "gone" not in stays.run(f"/resume {id}") and "Workspace" not in stays.run("/new")
