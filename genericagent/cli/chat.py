@@ -451,7 +451,8 @@ class Chat:
             text = self._waiting.popleft() if going_on else self._all_back()
         self.show(pieces)
         if going_on:
-            self.show([Piece("user", self._echo(text))])
+            late = [Piece("dim", self.texts["steer_late"])] if unheard else []
+            self.show([*late, Piece("user", self._echo(text))])
             with self._lock:
                 if self.stopping:  # meanwhile
                     going_on, text = False, "\n".join(filter(None, [text, self._all_back()]))

@@ -263,12 +263,15 @@ class Screen:
         return [(style, line + "\n") for style, line in lines] + [("bold", "❯ ")]
 
     def _queue(self, width: int) -> list[str]:
-        """The waiting messages, the next one first, and how to take the last one back."""
+        """What the task has not read yet; the waiting messages, the next one first, and how to take the last one back."""
         hide = getattr(self._chat.agent, "redact", str)
         waiting = list(map(hide, self._chat.waiting()))
         rows = [f"⏳ {one_line(text, 200)}" for text in waiting[:QUEUE_ROWS]]
         if waiting:
             rows.append(f"   {self._chat.texts['queued'].format(n=len(waiting))} · {self._chat.texts['take_back']}")
+        if steer := getattr(self._chat.agent, "intervene", None):
+            # the end of a narrow row is lost: what becomes of it comes first
+            rows.insert(0, f"↪ {self._chat.texts['steer_waits']}: {one_line(hide(steer), 200)}")
         return [cut(row, width) for row in rows]
 
     def _menu(self, width: int, height: int) -> list[tuple[str, str]]:

@@ -307,8 +307,11 @@ def test_a_word_for_the_running_task_waits_for_its_end(start: Callable[..., Term
     t.until("word word")
     t.send(b"left instead\x14")
     t.until("❯ ↪ left instead")
+    t.until("↪ read at the next turn, else sent at the end: left instead")
     (tmp_path / "go").touch()
     t.until("got 'left instead'")
+    late = t.lines().index("The task ended before it could read this: it is the next message.")
+    assert t.lines()[late + 1 : late + 3] == ["", "❯ left instead"] and "else sent" not in t.text()
 
 
 def test_what_is_folded_cannot_be_read(start: Callable[..., Terminal]) -> None:
