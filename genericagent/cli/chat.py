@@ -262,7 +262,7 @@ class Chat:
             self._typed_before = False
             if self.face.give_back(text):
                 return self.tell("may_early")
-        asked, self.view.asking = self.view.asking, ""
+        asked = self.view.answered()
         scopes: dict[str, Scope] = dict.fromkeys(self.texts["may_once"].split(), "once")
         scopes |= dict.fromkeys(self.texts["may_session"].split(), "session")
         plain_no = word in self.texts["may_no"].split()

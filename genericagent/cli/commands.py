@@ -31,7 +31,7 @@ class Command(NamedTuple):
     function: Function
 
 
-LISTED = 20  # conversations
+LISTED, NEAR = 20, 3  # conversations; commands that are named for one that is not there
 GROUPS = ("talk", "task", "set", "more")
 COMMANDS: dict[str, Command] = {}  # by name and by alias
 _WORD = re.compile(r"/([a-z_]+)(?:\s+(.*))?$", re.S | re.I)
@@ -67,8 +67,9 @@ def run(chat: Chat, text: str) -> bool:
     if entry is None:
         from difflib import get_close_matches
 
-        near = get_close_matches(word, COMMANDS, 1, 0.5)
-        chat.error("unknown_near" if near else "unknown", word=word, near=near[0] if near else "")
+        near = [*filter(lambda name: name.startswith(word), COMMANDS), *get_close_matches(word, COMMANDS, NEAR, 0.5)]
+        names = list(dict.fromkeys(f"/{COMMANDS[name].name}" for name in near))[:NEAR]
+        chat.error("unknown_near" if names else "unknown", word=word, near=", ".join(names))
     elif entry.idle and chat.running:
         chat.error("busy", word=word)
     else:

@@ -358,11 +358,11 @@ class View:
         self._holding = self._alive and not self.verbose
         self._said = ""  # the newest paragraph of the model
         self.asking = self.whole = ""  # the id of a question of permission that waits for its answer; all of it
-        self._since = self._clock()
+        self._since = self._asked = self._clock()
         self._until = 0.0  # when the next try begins
 
     def feed(self, item: Mapping[str, Any]) -> list[Piece]:
-        self.asking = ""  # a task that asks is silent until it is answered or stopped
+        self.answered()  # a task that asks is silent until it is answered or stopped
         if event := item.get("event"):
             return [*self._text(self._strip.flush()), *self._event(event, item.get("turn", 0))]
         if "done" in item:
@@ -422,7 +422,15 @@ class View:
 
     def ask(self, question: str) -> list[Piece]:
         """A question of permission, and how to answer it."""
-        return [*(Piece("asked", line) for line in question.split("\n")), Piece("dim", self.texts["may_choices"])]
+        view = "" if question == self.whole else self.texts["may_view"]
+        how = Piece("dim", self.texts["may_choices"].format(view=view))
+        return [*(Piece("asked", line) for line in question.split("\n")), how]
+
+    def answered(self) -> str:
+        """The id of the question of permission that was open; the time it waited is not the tool's."""
+        asked, self.asking = self.asking, ""
+        self._since += self._clock() - self._asked if asked else 0.0
+        return asked
 
     def _text(self, text: str) -> list[Piece]:
         if self._tool:
@@ -461,6 +469,7 @@ class View:
             return self._tool_done(self._tool, bool(event.get("ok")), clean(str(event.get("result") or "")))
         if kind == "ask":
             self.asking, self.whole = str(event.get("id")), clean(str(event.get("whole")))
+            self._asked = self._clock()
             return self.ask(clean(str(event.get("question"))))
         if kind == "notice":
             return [Piece("notice", one_line(str(event.get("text")), 500))]
@@ -517,8 +526,11 @@ class View:
         status, pieces = item.get("status", "done"), []
         if status == "needs_input":
             question = item.get("question") or {}
-            choices = question.get("candidates") or []
-            pieces.append(Piece("question", clean(str(question.get("question") or ""))))
+            several = (
+                len(parts := question.get("questions") or [question]) > 1
+            )  # then each is shown when it is its turn
+            choices = any(part.get("candidates") for part in parts)
+            pieces += [] if several else [Piece("question", clean(str(question.get("question") or "")))]
             pieces.append(Piece("dim", self.texts["pick" if choices else "answer_below"]))
         elif status == "done":
             if item.get("answer") and not self._said:

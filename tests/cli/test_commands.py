@@ -100,7 +100,8 @@ def test_a_path_is_taken_for_a_command(text: str, expected: tuple[str, str] | No
 
 def test_an_unknown_command_goes_to_the_model() -> None:
     chat = Said()
-    assert "did you mean /help?" in chat.run("/hlep")
+    assert "did you mean /help" in chat.run("/hlep")
+    assert chat.run("/re") == "there is no /re: did you mean /resume, /rename, /rewind?"
     assert chat.run("/zzzzzz") == "there is no /zzzzzz: see /help"
     assert not commands.run(chat, "hello")  # type: ignore[arg-type]
 

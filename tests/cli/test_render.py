@@ -285,6 +285,31 @@ def test_a_tools_time_and_an_interrupted_tool() -> None:
     assert plain(play(cut)).splitlines() == ["● code_run", "  so far", "interrupted"]
 
 
+def test_the_wait_for_permission_is_counted_as_the_tools_time() -> None:
+    now = [0.0]
+    view = View(TEXTS, clock=lambda: now[0])
+    ask = event("ask", id="q", question="May it?", whole="May it?")
+    play([event("turn"), event("tool", name="code_run", args={"script": "x"}), ask], view)
+    now[0] = 90.0
+    assert view.answered() == "q" and view.answered() == ""
+    now[0] = 92.5
+    assert view.live()[0].endswith("code_run x … 2 s")
+    play([event("ask", id="r", question="May it?", whole="May it?")], view)
+    now[0] = 100.0
+    pieces = play([text("`````\nout\n`````\n"), event("tool_done", name="code_run", ok=True, result="")], view)
+    assert plain(pieces).splitlines()[0] == "✓ code_run  x  2 s"
+
+
+def test_all_of_a_question_is_offered_where_nothing_is_hidden() -> None:
+    for question, whole, offered in (
+        ("May it?\n  │ ls", "May it?\n  │ ls", False),
+        ("May it?", "May it?\n  │ ls", True),
+    ):
+        view = View(TEXTS)
+        assert ("[v]" in plain(play([event("ask", id="q", question=question, whole=whole)], view))) == offered
+        assert "[v]" not in plain(view.ask(view.whole))
+
+
 def test_verbose_shows_everything() -> None:
     view = View(TEXTS)
     view.verbose = True
