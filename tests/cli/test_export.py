@@ -160,7 +160,7 @@ def test_what_the_user_took_back_by_rewinding_is_exported(start: Any) -> None:
         queue = agent.put_task(text)
         while "done" not in queue.get(timeout=30):
             pass
-    turn, _ = control.turns(agent)[1]
+    turn, *_ = control.turns(agent)[1]
     control.rewind(agent, turn)
     queue = agent.put_task("another second")
     while "done" not in queue.get(timeout=30):
