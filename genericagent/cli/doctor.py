@@ -83,7 +83,7 @@ def report(config: Config, *, offline: bool = False) -> list[Line]:
     ]
     lines = [*together(checks), _clock(dates)]
     if not config.models:
-        lines.append(Line("problem", say("no_key"), say("doctor_no_model", ga=this_program())))
+        lines.append(Line("problem", say("no_key"), say("doctor_no_model")))
     hide = Redactor(config.hidden())
     return [Line(line.state, hide(line.text), hide(line.mend)) for line in lines]
 
@@ -222,7 +222,7 @@ def _browser() -> Iterator[Line]:
     port, link_port = ports(paths.home())
     yield Line("ok", say("doctor_listeners", port=port, link_port=link_port))
     if not paths.pairing().is_file():
-        yield Line("note", say("doctor_unpaired"), f"{this_program()} browser setup")
+        yield Line("note", say("doctor_unpaired"), f"{paths.this_program()} browser setup")
         return
     from TMWebDriver import TMWebDriver
 
@@ -230,7 +230,7 @@ def _browser() -> Iterator[Line]:
         with TMWebDriver() as driver:
             browsers = driver.status(PATIENCE / 2)["browsers"]
     except ToolError as error:  # it may simply not be open
-        yield Line("note", say("doctor_browser", state=error), f"{this_program()} browser status")
+        yield Line("note", say("doctor_browser", state=error), f"{paths.this_program()} browser status")
         return
     for browser in browsers:
         state = browser.get("error") or say("doctor_tabs", tabs=browser["tabs"], ms=f"{browser['ms']:.0f}")
@@ -317,9 +317,3 @@ def _clock(dates: Sequence[tuple[str, float]], now: Callable[[], float] = time.t
         "win32": "w32tm /resync",
     }
     return Line("problem", say("doctor_skew", now=about, seconds=f"{skew:+.0f}"), mends.get(sys.platform, "date"))
-
-
-def this_program() -> str:
-    from .chat import this_program as called
-
-    return called()
