@@ -43,7 +43,7 @@ from genericagent import memory, paths
 from genericagent.abort import Abort
 from genericagent.config import check_numbers, known_keys, typed
 from genericagent.display import Masked, untagged
-from genericagent.errors import ConfigError, GAError, SessionError, ToolError
+from genericagent.errors import ConfigError, GAError, LLMError, SessionError, ToolError
 from genericagent.llm import blocks, usage
 from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap
 from genericagent.llm.history import user_line
@@ -305,6 +305,22 @@ class GenericAgent:
         client.backend.record = self._record
         client.backend.notice = self._notice
         client.backend.save = self._save
+        client.advice = self._advice
+
+    def _advice(self, error: GAError) -> str:
+        """What the user may do about a model call that has failed for good, as the end of the error's line."""
+        if not isinstance(error, LLMError):
+            return ""
+        from genericagent.llm.faults import remedy
+
+        kind, chat, model = remedy(error), self.options.origin == "chat", self.client.backend.model
+        about = "environment" if model.source == "environment" else paths.shown(model.source)
+        ways = [say("advice_shorter_chat" if chat and kind == "shorter" else f"advice_{kind}", source=about)]
+        if len(self.config.models) > 1:
+            ways.append(say("advice_other_chat" if chat else "advice_other"))
+        if kind in ("address", "check"):
+            ways.append(say("advice_doctor_chat" if chat else "advice_doctor"))
+        return say("advice", ways="; ".join(ways))
 
     def _save(self, text: str) -> str:
         """Keep a tool result that a cut shortens, for the model to read again; returns its path."""
@@ -837,6 +853,8 @@ class GenericAgent:
         self._asides.append(session.abort)
         try:
             answer = yield from session.ask([blocks.text(say("aside", question=question))], system, tools)
+        except LLMError as error:
+            raise LLMError(f"{error}{self._advice(error)}", status=error.status) from error
         finally:
             self._asides.remove(session.abort)
         if not blocks.text_of(answer.blocks).strip():
