@@ -114,3 +114,11 @@ def test_what_the_program_calls_itself_does_not_work(tmp_path: Path, ga_home: Pa
             f"{command} memory show 99", shell=True, env=env, cwd=work, capture_output=True, text=True
         )
         assert "there is no change 99" in done.stderr and f"{command} memory log" in done.stderr
+
+
+def test_the_agent_has_two_names_in_chinese() -> None:
+    """It is 智能体; 代理服务器 is a proxy."""
+    files = [*(ROOT / "zh").iterdir(), *paths.shipped("memory", "zh").iterdir()]
+    assert len(files) > 10
+    for file in files:
+        assert not re.findall(r".{0,12}(?:代理(?!服务器)|助手|助理).{0,12}", file.read_text("utf-8")), file.name
