@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -347,16 +347,16 @@ class GenericAgent:
         """One line for the user; `seconds`: how long it takes until the next try."""
         self._emit({"kind": "retry", "text": text, "seconds": seconds})
 
-    def _spent(self, used: blocks.Usage, cost: float | None) -> None:
+    def _spent(self, used: blocks.Usage, cost: float | None, aside: bool = False) -> None:
         turn = self._turn_meters.setdefault(self.handler.current_turn if self.handler else 0, usage.Meter())
-        for meter in (turn, self.task_meter, self.session_meter):
+        for meter in (self.task_meter, self.session_meter) if aside else (turn, self.task_meter, self.session_meter):
             meter.add(used, cost)
         tokens = used.as_dict()
         if not any(
             isinstance(cap, DailyCap) and cap.ledger is self.ledger for cap in self._budget.caps
         ):  # it does it itself
             self.ledger.settle(None, cost, tokens)
-        self._record({"type": "usage", **tokens, "cost": cost}, sync=False)
+        self._record({"type": "usage", **tokens, "cost": cost, **({"aside": True} if aside else {})}, sync=False)
 
     def _caps(self) -> list[Cap]:
         """The caps of a task that starts now."""
@@ -748,6 +748,8 @@ class GenericAgent:
             atomic.write_own(path, query)
             query = say("request_in_file", head=query[:400], length=len(query), path=path)
         query += self._planned(handler)
+        if task.outside:
+            self._record({"type": "outside", "parts": [list(part) for part in task.outside]}, sync=False)
         for source, text in task.outside:
             query += f"\n\n{handler.outside(text, source) if source else text}"
         if not task.images:
@@ -843,7 +845,7 @@ class GenericAgent:
         while seen and not _settled(seen[-1]):
             seen.pop()
         session = make_session(self.config.models[self._chosen], self.config.models)
-        session.prices, session.spent = self.config.prices, self._spent
+        session.prices, session.spent = self.config.prices, partial(self._spent, aside=True)
         session.budget = Budget([TaskCap(cap.left()) for cap in self._budget.caps if isinstance(cap, TaskCap)])
         if self.config.limits.daily_cost is not None:
             session.budget.caps.append(DailyCap(self.ledger, self.config.limits.daily_cost))

@@ -280,9 +280,19 @@ def doctor(chat: Chat, args: str) -> None:
 @command(usage="[md|html|clip] [file]", group="talk")
 def export(chat: Chat, args: str) -> None:
     """save the conversation as Markdown or as a web page, or copy it"""
-    from .export import export
+    from .export import export, in_the_way
 
-    chat.say("plain", text=export(chat.agent, args))
+    file = in_the_way(chat.agent, args)
+    if file is None:
+        return chat.say("plain", text=export(chat.agent, args))
+
+    def chosen(index: int) -> None:
+        chat.say("plain", text=export(chat.agent, args, overwrite=index == 1)) if index < 2 else chat.say(
+            "nothing_done"
+        )
+
+    rows = [chat.texts[f"export_{way}"] for way in ("beside", "over")] + [chat.texts["cancel"]]
+    return pick(chat, chat.texts["export_there"].format(path=one_line(str(file), 300)), rows, chosen)
 
 
 @command(group="set")

@@ -13,6 +13,8 @@ A line is `{"crc":"<crc32 of the record's bytes, 8 hex digits>","rec":{…}}`. T
     task      {"event": "start"|"end", …}             with the "text" of the request
     change    {"path", "before", "after"}             a file tool is about to change it; digests, see tools/undo.py; with
                                                       "made": how many of the folders above it are new with it
+    outside   {"parts": [[source, text], …]}          goes with the user's next message; "" as the source: of the user's own command
+    usage     {"input", …, "cost"}                    of a call; with "aside": of a question beside the task
     memory    {"file"}                                a file tool has changed the memory
     title     {"title"}                               what the user calls the conversation; "": it begins anew
     folder    {"cwd"}                                 it goes on in another folder
