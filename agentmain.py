@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ from genericagent import memory, paths
 from genericagent.abort import Abort
 from genericagent.config import check_numbers, known_keys, typed
 from genericagent.display import Masked, untagged
-from genericagent.errors import ConfigError, GAError, SessionError, ToolError
+from genericagent.errors import ConfigError, GAError, LLMError, SessionError, ToolError
 from genericagent.llm import blocks, usage
 from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap
 from genericagent.llm.history import user_line
@@ -305,6 +305,22 @@ class GenericAgent:
         client.backend.record = self._record
         client.backend.notice = self._notice
         client.backend.save = self._save
+        client.advice = self._advice
+
+    def _advice(self, error: GAError) -> str:
+        """What the user may do about a model call that has failed for good, as the end of the error's line."""
+        if not isinstance(error, LLMError):
+            return ""
+        from genericagent.llm.faults import remedy
+
+        kind, chat, model = remedy(error), self.options.origin == "chat", self.client.backend.model
+        about = "environment" if model.source == "environment" else paths.shown(model.source)
+        ways = [say("advice_shorter_chat" if chat and kind == "shorter" else f"advice_{kind}", source=about)]
+        if len(self.config.models) > 1:
+            ways.append(say("advice_other_chat" if chat else "advice_other"))
+        if kind in ("address", "check"):
+            ways.append(say("advice_doctor_chat" if chat else "advice_doctor"))
+        return say("advice", ways="; ".join(ways))
 
     def _save(self, text: str) -> str:
         """Keep a tool result that a cut shortens, for the model to read again; returns its path."""
@@ -331,16 +347,16 @@ class GenericAgent:
         """One line for the user; `seconds`: how long it takes until the next try."""
         self._emit({"kind": "retry", "text": text, "seconds": seconds})
 
-    def _spent(self, used: blocks.Usage, cost: float | None) -> None:
+    def _spent(self, used: blocks.Usage, cost: float | None, aside: bool = False) -> None:
         turn = self._turn_meters.setdefault(self.handler.current_turn if self.handler else 0, usage.Meter())
-        for meter in (turn, self.task_meter, self.session_meter):
+        for meter in (self.task_meter, self.session_meter) if aside else (turn, self.task_meter, self.session_meter):
             meter.add(used, cost)
         tokens = used.as_dict()
         if not any(
             isinstance(cap, DailyCap) and cap.ledger is self.ledger for cap in self._budget.caps
         ):  # it does it itself
             self.ledger.settle(None, cost, tokens)
-        self._record({"type": "usage", **tokens, "cost": cost}, sync=False)
+        self._record({"type": "usage", **tokens, "cost": cost, **({"aside": True} if aside else {})}, sync=False)
 
     def _caps(self) -> list[Cap]:
         """The caps of a task that starts now."""
@@ -741,6 +757,8 @@ class GenericAgent:
             atomic.write_own(path, query)
             query = say("request_in_file", head=query[:400], length=len(query), path=path)
         query += self._planned(handler)
+        if task.outside:
+            self._record({"type": "outside", "parts": [list(part) for part in task.outside]}, sync=False)
         for source, text in task.outside:
             query += f"\n\n{handler.outside(text, source) if source else text}"
         if not task.images:
@@ -836,7 +854,7 @@ class GenericAgent:
         while seen and not _settled(seen[-1]):
             seen.pop()
         session = make_session(self.config.models[self._chosen], self.config.models)
-        session.prices, session.spent = self.config.prices, self._spent
+        session.prices, session.spent = self.config.prices, partial(self._spent, aside=True)
         session.budget = Budget([TaskCap(cap.left()) for cap in self._budget.caps if isinstance(cap, TaskCap)])
         if self.config.limits.daily_cost is not None:
             session.budget.caps.append(DailyCap(self.ledger, self.config.limits.daily_cost))
@@ -846,6 +864,8 @@ class GenericAgent:
         self._asides.append(session.abort)
         try:
             answer = yield from session.ask([blocks.text(say("aside", question=question))], system, tools)
+        except LLMError as error:
+            raise LLMError(f"{error}{self._advice(error)}", status=error.status) from error
         finally:
             self._asides.remove(session.abort)
         if not blocks.text_of(answer.blocks).strip():

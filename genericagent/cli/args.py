@@ -33,11 +33,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
+    ga = paths.this_program()
     p = Parser(
-        prog="ga",
+        prog=ga,
         description="A personal agent: chat in the terminal, or one task from a script.",
-        epilog="also: ga browser setup|status, ga memory log|show|revert|inbox|accept|drop|check, ga sessions [WORDS], "
-        "ga schedule list|add|run|disable|enable|remove, ga import PATH, ga doctor.",
+        epilog=f"also: {ga} browser setup|status, memory log|show|revert|inbox|accept|drop|check, sessions [WORDS], "
+        "schedule list|add|run|disable|enable|remove, import PATH, doctor.",
         allow_abbrev=False,
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")

@@ -63,20 +63,6 @@ def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
     return Chat(agent, out, texts).run()
 
 
-def this_program() -> str:
-    """How to call this program again from here."""
-    import shlex
-    import shutil
-
-    if Path(sys.argv[0]).stem == "ga":
-        return "ga"
-    python, program, here = Path(sys.executable), paths.program(), Path.cwd()
-    called = str(python.relative_to(here)) if python.is_relative_to(here) else str(python)
-    if shutil.which("python") == str(python):
-        called = "python"
-    return f"{shlex.quote(called)} {shlex.quote(str(program.relative_to(here) if program.is_relative_to(here) else program))}"
-
-
 def is_terminal(stream: Any) -> bool:
     try:
         return stream is not None and bool(stream.isatty())
@@ -170,7 +156,7 @@ class Chat:
                 signal.signal(number, handler or signal.SIG_DFL)
         if self.agent.session_id:
             with contextlib.suppress(OSError):  # the terminal may be gone, or the folder
-                command = f"{this_program()} --resume {self.agent.session_id}"
+                command = f"{paths.this_program()} --resume {self.agent.session_id}"
                 self.show([Piece("copy", self.texts["resume_with"].format(command=command))])
         return code
 

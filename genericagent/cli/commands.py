@@ -5,6 +5,7 @@ More of them are in conversation.py and settings.py.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -12,8 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import paths
 from ..control import titled
 from ..errors import GAError, NoSuchSession
+from ..prompts import say
 from ..safety.term import clean, one_line
 from .cells import wrapped
 
@@ -78,11 +81,19 @@ def run(chat: Chat, text: str) -> bool:
 
 
 def _told(chat: Chat, work: Callable[[], None]) -> None:
-    """An expected error is one line."""
+    """An error is one line; one that nobody expected is a bug, of which the log has the rest."""
     try:
         work()
     except GAError as error:
         chat.error("plain", text=one_line(str(error), 500))
+    except Exception as error:
+        logging.getLogger(__name__).exception("a command failed with a bug")
+        chat.error("plain", text=one_line(bug(error), 500))
+
+
+def bug(error: Exception) -> str:
+    """What is said of an error that nobody expected, once it is in the log."""
+    return say("bug", error=f"{type(error).__name__}: {error}", log=paths.logs() / "ga.log")
 
 
 def pick(chat: Chat, title: str, rows: list[str], then: Callable[[int], None], marked: int = 0, first: int = 1) -> None:
@@ -289,17 +300,27 @@ def doctor(chat: Chat, args: str) -> None:
     def look() -> None:
         from .doctor import report
 
-        chat.say("plain", text="\n".join(map(str, report(chat.agent.config, offline=args == "offline"))))
+        chat.say("plain", text="\n".join(map(str, report(chat.agent.config, chat.agent, offline=args == "offline"))))
 
-    threading.Thread(target=look, name="doctor", daemon=True).start()
+    threading.Thread(target=lambda: _told(chat, look), name="doctor", daemon=True).start()
 
 
 @command(usage="[md|html|clip] [file]", group="talk")
 def export(chat: Chat, args: str) -> None:
     """save the conversation as Markdown or as a web page, or copy it"""
-    from .export import export
+    from .export import export, in_the_way
 
-    chat.say("plain", text=export(chat.agent, args))
+    file = in_the_way(chat.agent, args)
+    if file is None:
+        return chat.say("plain", text=export(chat.agent, args))
+
+    def chosen(index: int) -> None:
+        chat.say("plain", text=export(chat.agent, args, overwrite=index == 1)) if index < 2 else chat.say(
+            "nothing_done"
+        )
+
+    rows = [chat.texts[f"export_{way}"] for way in ("beside", "over")] + [chat.texts["cancel"]]
+    return pick(chat, chat.texts["export_there"].format(path=one_line(str(file), 300)), rows, chosen)
 
 
 @command(group="set")

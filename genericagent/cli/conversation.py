@@ -47,21 +47,24 @@ def rewind(chat: Chat, args: str) -> None:
         return _how_far(chat, *found[int(args) - 1])
     if not found:
         return chat.say("no_turns")
-    rows = [one_line(turn.text, 200) for turn, _ in found]
+    rows = [one_line(turn.text, 200) for turn, *_ in found]
     return pick(chat, chat.texts["rewind_which"], rows, lambda index: _how_far(chat, *found[index]))
 
 
-def _how_far(chat: Chat, turn: Turn, changes: list[Change]) -> None:
+def _how_far(chat: Chat, turn: Turn, changes: list[Change], memory: list[str]) -> None:
     """Ask whether the files go back too, where some can."""
     from ..tools import undo
 
-    seen = [(change, undo.look(change)) for change in changes]
+    secret = control.secrecy(chat.agent)
+    seen = [(change, undo.look(change, secret)) for change in changes]
     able = [change for change, why in seen if not why]
     stay = [(why, change) for change, why in seen if why in ("lost", "other")]
     if able:
         chat.say("plain", text="\n".join([chat.texts["rewind_files"], *(f"  {one_line(c.path, 300)}" for c in able)]))
     for why, change in stay:
         chat.say(f"rewind_{why}", path=one_line(change.path, 300))
+    if memory:
+        chat.say("rewind_memory", files=one_line(", ".join(memory), 300))
     if not able:
         return _go_back(chat, turn, [])
     rows = [chat.texts["rewind_talk"], chat.texts["rewind_both"].format(n=len(able)), chat.texts["cancel"]]

@@ -17,8 +17,7 @@ from ..store.outbox import Outbox
 from .args import Parser
 from .cells import cells, fitted
 
-ABOUT = "Jobs that are done at set times, as long as `ga --reflect scheduler` runs."
-EXAMPLE = 'example: ga schedule add news "what is new in the world" --at 08:00 --repeat weekday'
+EXAMPLE = 'example: {ga} schedule add news "what is new in the world" --at 08:00 --repeat weekday'
 WORDS = {
     "run": "do a job now",
     "disable": "stop doing it",
@@ -60,10 +59,12 @@ def run_schedule(argv: Sequence[str], reflect: Callable[[Sequence[str]], int]) -
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ga schedule", description=ABOUT, epilog=EXAMPLE, allow_abbrev=False)
+    ga = paths.this_program()
+    about = f"Jobs that are done at set times, as long as `{ga} --reflect scheduler` runs."
+    parser = Parser(prog=f"{ga} schedule", description=about, epilog=EXAMPLE.format(ga=ga), allow_abbrev=False)
     sub = parser.add_subparsers(dest="word", metavar="WORD", title="words")
     sub.add_parser("list", help="the jobs, their next and last runs, and what could not be delivered")
-    add = sub.add_parser("add", help="a new job, done from its next time on", epilog=EXAMPLE)
+    add = sub.add_parser("add", help="a new job, done from its next time on", epilog=EXAMPLE.format(ga=ga))
     add.add_argument("name", metavar="NAME", help="letters, digits, - and _")
     add.add_argument("prompt", metavar="PROMPT", help="what is to be done")
     add.add_argument(
@@ -81,7 +82,7 @@ def _parser() -> Parser:
         help="where its result is shown: terminal (default, when the next chat starts), or a face's chat",
     )  # fmt: skip
     for word, about in WORDS.items():
-        sub.add_parser(word, help=about).add_argument("name", metavar="NAME", help="as in ga schedule list")
+        sub.add_parser(word, help=about).add_argument("name", metavar="NAME", help="as `list` shows it")
     return parser
 
 

@@ -23,7 +23,7 @@ DAYS = archive.OLD // 86400
 
 def run_sessions(argv: Sequence[str]) -> int:
     """The subcommand. Returns the exit code: 1 when a session could not be archived. Raises UsageError, SessionError."""
-    parser = argparse.ArgumentParser(prog="ga sessions", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=f"{paths.this_program()} sessions", description=__doc__, allow_abbrev=False)
     parser.add_argument("words", nargs="*", help='words that the conversation has; "in quotes": that stand together')
     parser.add_argument("--all", action="store_true", help="also those of watchers and sub-agents")
     parser.add_argument("--days", type=float, default=math.inf, metavar="N", help="only those of the last N days")
@@ -35,7 +35,7 @@ def run_sessions(argv: Sequence[str]) -> int:
         args = parser.parse_args(argv)
     except SystemExit as end:
         if end.code:
-            raise UsageError("see ga sessions --help") from None
+            raise UsageError(f"see {paths.this_program()} sessions --help") from None
         return 0
     now = time.time()
     if args.archive is not None:

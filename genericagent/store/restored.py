@@ -192,12 +192,13 @@ def turns_of(records: Sequence[dict[str, Any]]) -> list[Turn]:
 
 class Change(NamedTuple):
     """What tools made of a file: digests of what it held before and after, "" where there was none, None: unknown.
-    `mixed`: somebody else changed it in between."""
+    `mixed`: somebody else changed it in between; `made`: how many of the folders above it are new with it."""
 
     path: str
     before: str | None
     after: str | None
     mixed: bool = False
+    made: int = 0
 
 
 def changes_of(records: Sequence[dict[str, Any]]) -> list[Change]:
@@ -208,5 +209,8 @@ def changes_of(records: Sequence[dict[str, Any]]) -> list[Change]:
             new = Change(path, record.get("before"), record.get("after"))
             was = found.get(path, Change(path, new.before, new.before))
             mixed = was.mixed or was.after != new.before or None in (new.before, new.after)
-            found[path] = Change(path, was.before, new.after, mixed)
+            made = record.get("made")
+            found[path] = Change(
+                path, was.before, new.after, mixed, max(was.made, made if isinstance(made, int) else 0)
+            )
     return list(found.values())
