@@ -29,6 +29,7 @@ from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
 from . import commands
 from .composer import Composer, Shell
+from .log import in_one_line
 from .render import Painter, Piece, View
 from .screen import ARMED, Lines, Screen
 from .status import Vitals, status_line, vitals
@@ -244,8 +245,7 @@ class Chat:
                     return self._send(text)
                 self._waiting.append(text)
         except Exception as error:  # a bug ends this line, not the conversation
-            logging.getLogger(__name__).exception("cannot handle a line")
-            self.error("plain", text=one_line(f"{type(error).__name__}: {error}", 500))
+            self.error("plain", text=in_one_line(error, "handle a line"))
 
     def _decide(self, text: str) -> None:
         """The answer to a question of permission. What is neither yes nor "session" is a no, told to the model."""
@@ -319,7 +319,11 @@ class Chat:
         if not ended:
             self.stopping = True
             self.agent.abort()
-        self.tell("stopping")
+        over = [name for name in ended if name.startswith("/")]
+        for name in over:
+            self.say("stopped", what=name)
+        if not over or over != ended:
+            self.tell("stopping")
         return True
 
     def _sure(self, key: str) -> None:

@@ -6,14 +6,16 @@ More of them are in conversation.py and settings.py.
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import GAError, NoSuchSession
+from ..abort import Abort
+from ..errors import NoSuchSession
 from ..safety.term import clean, one_line
+from .log import in_one_line
+from .render import Piece
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -55,7 +57,7 @@ def parse(text: str, exists: Callable[[str], bool] = lambda path: Path(path).exi
 
 
 def run(chat: Chat, text: str) -> bool:
-    """Run `text` if it is a command. False: it is for the model. Expected errors become one line."""
+    """Run `text` if it is a command. False: it is for the model. Errors become one line."""
     parsed = parse(text)
     if parsed is None:
         return False
@@ -69,23 +71,23 @@ def run(chat: Chat, text: str) -> bool:
     elif entry.idle and chat.running:
         chat.error("busy", word=word)
     else:
-        _told(chat, lambda: entry.function(chat, rest))
+        _told(chat, f"/{word}", lambda: entry.function(chat, rest))
     return True
 
 
-def _told(chat: Chat, work: Callable[[], None]) -> None:
-    """An expected error is one line."""
+def _told(chat: Chat, what: str, work: Callable[[], None]) -> None:
+    """An error is one line, and ends the command, not the conversation."""
     try:
         work()
-    except GAError as error:
-        chat.error("plain", text=one_line(str(error), 500))
+    except Exception as error:
+        chat.error("plain", text=in_one_line(error, f"run {what}"))
 
 
 def pick(chat: Chat, title: str, rows: list[str], then: Callable[[int], None], marked: int = 0) -> None:
     """Let the user choose a row; `then` gets its index."""
     from .chat import Menu
 
-    chat.choose(title, Menu(rows, lambda index: _told(chat, lambda: then(index)), marked=marked))
+    chat.choose(title, Menu(rows, lambda index: _told(chat, title, lambda: then(index)), marked=marked))
 
 
 HEAD, WIDTH = 25, 80  # cells in a line of /help
@@ -211,15 +213,12 @@ def btw(chat: Chat, args: str) -> None:
     if not args:
         return chat.error("btw_usage")
 
-    def ask() -> None:
-        try:
-            answer = clean("".join(chat.agent.aside(args))).strip()
-            chat.say("btw", text=answer.replace("\n", "\n  "))  # no line of it can pass for one of ours
-        except GAError as error:
-            chat.error("plain", text=one_line(str(error), 500))
+    def ask(stop: Abort) -> list[Piece]:
+        answer = clean("".join(chat.agent.aside(args, stop))).strip()
+        # no line of it can pass for one of ours
+        return [Piece("dim", chat.texts["btw"].format(text=answer.replace("\n", "\n  ")))]
 
-    threading.Thread(target=ask, name="btw", daemon=True).start()
-    return None
+    return chat.shell.beside(f"/btw {args}", ask)
 
 
 @command("jobs", usage="[read|keep|end n]", group="task")
@@ -258,12 +257,12 @@ def memory(chat: Chat, args: str) -> None:
 def doctor(chat: Chat, args: str) -> None:
     """what works here and what does not; each model is asked for a word, unless offline"""
 
-    def look() -> None:
+    def look(stop: Abort) -> list[Piece]:
         from .doctor import report
 
-        chat.say("plain", text="\n".join(map(str, report(chat.agent.config, offline=args == "offline"))))
+        return [Piece("plain", "\n".join(map(str, report(chat.agent.config, offline=args == "offline"))))]
 
-    threading.Thread(target=look, name="doctor", daemon=True).start()
+    chat.shell.beside("/doctor", look)
 
 
 @command(usage="[md|html|clip] [file]", group="talk")
@@ -271,7 +270,9 @@ def export(chat: Chat, args: str) -> None:
     """save the conversation as Markdown or as a web page, or copy it"""
     from .export import export
 
-    chat.say("plain", text=export(chat.agent, args))
+    if args.split()[:1] == ["clip"]:  # the clipboard's program may keep us waiting
+        return chat.shell.beside("/export clip", lambda stop: [Piece("plain", export(chat.agent, args, stop=stop))])
+    return chat.say("plain", text=export(chat.agent, args))
 
 
 @command(group="set")

@@ -29,6 +29,7 @@ from ..safety.redact import Redactor
 from ..safety.sandbox import Sandbox, why_not
 from ..safety.term import one_line
 from ..store.ledger import Ledger
+from .log import in_one_line
 
 LIMIT, PATIENCE = 10.0, 8.0  # seconds for a check, and for a call that one makes
 NEEDED = ("requests", "prompt_toolkit", "rich", "websockets")
@@ -98,6 +99,8 @@ def together(checks: Sequence[Check], limit: float = LIMIT) -> list[Line]:
             lines.extend(check())
         except (GAError, OSError) as error:
             lines.append(Line("problem", str(error)))
+        except Exception as error:  # a bug ends this check, and is told like what it looks for
+            lines.append(Line("problem", in_one_line(error, "make a check")))
 
     threads = [
         threading.Thread(target=work, args=job, name="doctor-check", daemon=True)
