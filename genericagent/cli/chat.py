@@ -42,7 +42,8 @@ SHOWN_NEWS = 200  # characters of a message that came meanwhile
 REPLAYED = 10  # lines of a conversation that is resumed
 STUCK = 8.0  # seconds after a signal in which the program ends by itself
 CHOICE_CHARS = 300  # of an answer that the model offers, and that is sent when it is taken
-TYPED_ONLY = ("approve", "sandbox")  # commands whose arguments are not to come from a paste
+# commands whose arguments are not to come from a paste, or are a message, whose pastes are looked into when it is sent
+AS_TYPED = ("approve", "sandbox", "steer", "plan")
 WARM_UP = 0.3  # seconds after the start: the prompt comes first
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
@@ -136,6 +137,7 @@ class Chat:
         self.running = self.stopping = self._leaving = False
         self._hint, self._hint_until, self._armed_until = "", 0.0, 0.0
         self._waiting: deque[str] = deque()
+        self._unheard: list[str] = []  # what `agent.intervene` was made of, as it was typed
         self._began = 0.0
         self._typed_before = False  # the question of permission: what is sent next was begun when it was not there yet
         self._stuck: threading.Timer | None = None
@@ -233,7 +235,7 @@ class Chat:
                 word, rest = parsed
                 if self.menu and not self.menu.other:  # a command's own question is over when another one is given
                     self.menu = None
-                commands.run(self, f"/{word} {rest if word in TYPED_ONLY else self.composer.command(rest)}")
+                commands.run(self, f"/{word} {rest if word in AS_TYPED else self.composer.command(rest)}")
                 return None
             menu, self.menu = self.menu, None  # who types something else has seen it
             if menu and menu.other:
@@ -271,11 +273,16 @@ class Chat:
         """Give the running task a word at its next turn; without one it is a message like any other."""
         if not (text := clean(text).strip()):
             return None
-        with self._lock:  # it may not have taken the one before yet
-            if steers := self.running:
-                whole, _ = self.composer.message(text)
-                self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, whole]))
-        return self.show([Piece("user", self._echo(f"↪ {text}"))]) if steers else self.submit(text)
+        return self.show([Piece("user", self._echo(f"↪ {text}"))]) if self.steered(text) else self.submit(text)
+
+    def steered(self, text: str) -> bool:
+        """Give the running task a word; False when none runs."""
+        with self._lock:
+            if self.running:
+                waits = self.agent.intervene  # it may not have taken the one before yet
+                self._unheard = [*(self._unheard if waits else []), text]
+                self.agent.intervene = "\n".join(filter(None, [waits, self.composer.message(text)[0]]))
+            return self.running
 
     def waiting(self) -> list[str]:
         """The messages that wait for the end of the running task."""
@@ -444,7 +451,7 @@ class Chat:
         """Show the last pieces of a task; then comes the next message that waits, if all went well."""
         with self._lock:  # nothing is shown inside of it: that waits for the face's thread, which may wait for this
             unheard, self.agent.intervene = getattr(self.agent, "intervene", None), None
-            self._waiting.extendleft([unheard] if unheard else [])
+            self._waiting.extendleft(["\n".join(self._unheard)] if unheard else [])
             going_on = item.get("status", "done") == "done" and bool(self._waiting) and not self.stopping
             text = self._waiting.popleft() if going_on else self._all_back()
         self.show(pieces)
