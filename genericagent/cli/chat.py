@@ -360,10 +360,10 @@ class Chat:
 
     def choose(self, title: str, menu: Menu) -> None:
         """Let the user choose one of the rows, by arrow keys or by its number, or say something else."""
+        self.menu = menu  # first: what is seen can be answered
         self.show([Piece("question", title)] if title else [])
         if self.face.echoes:
             self.show([Piece("plain", f"  {n}. {one_line(row, 300)}") for n, row in enumerate(menu.rows, 1)])
-        self.menu = menu
         self.face.refresh()
 
     def chosen(self, index: int) -> None:
