@@ -844,7 +844,7 @@ class GenericAgent:
             if isinstance(cap, TaskCap):
                 cap.settle(result.get("cost"), used)
 
-    def aside(self, question: str) -> Generator[str, None, None]:
+    def aside(self, question: str, stop: Abort | None = None) -> Generator[str, None, None]:
         """Answer a question about the conversation while a task may be running, which learns nothing of it. Yields text.
 
         It is the conversation as it is now, asked once more in the same words, so that most of it comes from the cache.
@@ -862,6 +862,8 @@ class GenericAgent:
         tools = self._tools() if session.native else []
         system = client.system or self._system_prompt()
         self._asides.append(session.abort)
+        if stop:
+            stop.on_set(session.abort.set)
         try:
             answer = yield from session.ask([blocks.text(say("aside", question=question))], system, tools)
         except LLMError as error:

@@ -638,9 +638,12 @@ class GenericAgentHandler(BaseHandler):
         parent = self.parent
         if parent is None or self.stop.is_set():  # no prompt follows that could say it
             return []
-        wishes, notes = [parent.intervene], [parent.extrakeyinfo]
-        self.evidence.user_said(parent.intervene or "")
-        parent.intervene = parent.extrakeyinfo = None
+        said, parent.intervene = parent.intervene, None
+        wishes, notes, parent.extrakeyinfo = [said], [parent.extrakeyinfo], None
+        if said:  # a message of the user's like any other
+            self.guard.user_said(said)
+            self.evidence.user_said(said)
+            parent.record({"type": "said", "text": said})
         if parent.task_dir:
             wishes.append(consume_file(parent.task_dir, "_intervene"))
             notes.append(consume_file(parent.task_dir, "_keyinfo"))

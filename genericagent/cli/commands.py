@@ -5,20 +5,19 @@ More of them are in conversation.py and settings.py.
 
 from __future__ import annotations
 
-import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import paths
+from ..abort import Abort
 from ..control import titled
-from ..errors import GAError, NoSuchSession
-from ..prompts import say
+from ..errors import NoSuchSession
 from ..safety.term import clean, one_line
 from .cells import wrapped
+from .log import in_one_line
+from .render import Piece
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -61,7 +60,7 @@ def parse(text: str, exists: Callable[[str], bool] = lambda path: Path(path).exi
 
 
 def run(chat: Chat, text: str) -> bool:
-    """Run `text` if it is a command. False: it is for the model. Expected errors become one line."""
+    """Run `text` if it is a command. False: it is for the model. Errors become one line."""
     parsed = parse(text)
     if parsed is None:
         return False
@@ -76,31 +75,23 @@ def run(chat: Chat, text: str) -> bool:
     elif entry.idle and chat.running:
         chat.error("busy", word=word)
     else:
-        _told(chat, lambda: entry.function(chat, rest))
+        _told(chat, f"/{word}", lambda: entry.function(chat, rest))
     return True
 
 
-def _told(chat: Chat, work: Callable[[], None]) -> None:
-    """An error is one line; one that nobody expected is a bug, of which the log has the rest."""
+def _told(chat: Chat, what: str, work: Callable[[], None]) -> None:
+    """An error is one line, and ends the command, not the conversation."""
     try:
         work()
-    except GAError as error:
-        chat.error("plain", text=one_line(str(error), 500))
     except Exception as error:
-        logging.getLogger(__name__).exception("a command failed with a bug")
-        chat.error("plain", text=one_line(bug(error), 500))
-
-
-def bug(error: Exception) -> str:
-    """What is said of an error that nobody expected, once it is in the log."""
-    return say("bug", error=f"{type(error).__name__}: {error}", log=paths.logs() / "ga.log")
+        chat.error("plain", text=in_one_line(error, f"run {what}"))
 
 
 def pick(chat: Chat, title: str, rows: list[str], then: Callable[[int], None], marked: int = 0, first: int = 1) -> None:
     """Let the user choose a row; `then` gets its index. `first`: the number of the first one."""
     from .chat import Menu
 
-    chat.choose(title, Menu(rows, lambda index: _told(chat, lambda: then(index)), marked=marked, first=first))
+    chat.choose(title, Menu(rows, lambda index: _told(chat, title, lambda: then(index)), marked=marked, first=first))
 
 
 HEAD, WIDTH = 25, 79  # cells in a line of /help
@@ -250,15 +241,12 @@ def btw(chat: Chat, args: str) -> None:
     if not args:
         return chat.error("btw_usage")
 
-    def ask() -> None:
-        try:
-            answer = clean("".join(chat.agent.aside(args))).strip()
-            chat.say("btw", text=answer.replace("\n", "\n  "))  # no line of it can pass for one of ours
-        except GAError as error:
-            chat.error("plain", text=one_line(str(error), 500))
+    def ask(stop: Abort) -> list[Piece]:
+        answer = clean("".join(chat.agent.aside(args, stop))).strip()
+        # no line of it can pass for one of ours
+        return [Piece("dim", chat.texts["btw"].format(text=answer.replace("\n", "\n  ")))]
 
-    threading.Thread(target=ask, name="btw", daemon=True).start()
-    return None
+    return chat.shell.beside(f"/btw {args}", ask)
 
 
 @command("jobs", usage="[read|keep|end n]", group="task")
@@ -297,12 +285,12 @@ def memory(chat: Chat, args: str) -> None:
 def doctor(chat: Chat, args: str) -> None:
     """what works here and what does not; each model is asked for a word, unless offline"""
 
-    def look() -> None:
+    def look(stop: Abort) -> list[Piece]:
         from .doctor import report
 
-        chat.say("plain", text="\n".join(map(str, report(chat.agent.config, chat.agent, offline=args == "offline"))))
+        return [Piece("plain", "\n".join(map(str, report(chat.agent.config, chat.agent, offline=args == "offline"))))]
 
-    threading.Thread(target=lambda: _told(chat, look), name="doctor", daemon=True).start()
+    chat.shell.beside("/doctor", look)
 
 
 @command(usage="[md|html|clip] [file]", group="talk")
@@ -310,6 +298,8 @@ def export(chat: Chat, args: str) -> None:
     """save the conversation as Markdown or as a web page, or copy it"""
     from .export import export, in_the_way
 
+    if args.split()[:1] == ["clip"]:  # the clipboard's program may keep us waiting
+        return chat.shell.beside("/export clip", lambda stop: [Piece("plain", export(chat.agent, args, stop=stop))])
     file = in_the_way(chat.agent, args)
     if file is None:
         return chat.say("plain", text=export(chat.agent, args))

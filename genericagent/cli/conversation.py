@@ -114,11 +114,7 @@ def steer(chat: Chat, args: str) -> None:
     """tell the running task something, at its next turn"""
     if not args:
         return chat.error("steer_usage")
-    if not chat.running:
-        return chat.submit(args)
-    chat.agent.guard.user_said(args)
-    chat.agent.intervene = "\n".join(filter(None, [chat.agent.intervene, args]))
-    return chat.say("steered")
+    return chat.say("steered") if chat.steered(args) else chat.submit(args)
 
 
 @command(usage="[TASK|off]", group="task")

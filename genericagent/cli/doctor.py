@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import os
 import platform
 import shlex
@@ -32,7 +31,7 @@ from ..safety.sandbox import Sandbox, why_not
 from ..safety.term import one_line
 from ..store.ledger import Ledger
 from .cells import fitted
-from .commands import bug
+from .log import in_one_line
 
 if TYPE_CHECKING:
     from agentmain import GenericAgent
@@ -107,9 +106,8 @@ def together(checks: Sequence[Check], limit: float = LIMIT) -> list[Line]:
             lines.extend(check())
         except (GAError, OSError) as error:
             lines.append(Line("problem", str(error)))
-        except Exception as error:
-            logging.getLogger(__name__).exception("a check failed with a bug")
-            lines.append(Line("problem", bug(error)))
+        except Exception as error:  # a bug ends this check, and is told like what it looks for
+            lines.append(Line("problem", in_one_line(error, "make a check")))
 
     threads = [
         threading.Thread(target=work, args=job, name="doctor-check", daemon=True)

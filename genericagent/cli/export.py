@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import paths
+from ..abort import Abort
 from ..errors import SessionError, ToolError, UsageError
 from ..prompts import catalog
 from ..safety.term import clean, one_line
@@ -32,11 +33,20 @@ PROGRAMS = (
 )  # fmt: skip
 
 
-def export(agent: Any, wish: str = "", session: str = "", terminal: Path = TERMINAL, *, overwrite: bool = False) -> str:
+def export(
+    agent: Any,
+    wish: str = "",
+    session: str = "",
+    terminal: Path = TERMINAL,
+    *,
+    overwrite: bool = False,
+    stop: Abort | None = None,
+) -> str:
     """Export the agent's conversation, or a saved one (as journal.find names it); returns what was done, in one line.
 
     `wish` is `[md|html] [file]` or `clip [osc52]`; without a form the file's ending tells, else it is md. A file is
-    relative to the agent's workspace and replaces none unless it may `overwrite`. Raises UsageError, SessionError, ToolError.
+    relative to the agent's workspace and replaces none unless it may `overwrite`. Raises UsageError, SessionError, ToolError,
+    and Aborted by `stop`.
     """
     texts = catalog("export")
     form, target = _parsed(wish, texts)
@@ -44,7 +54,7 @@ def export(agent: Any, wish: str = "", session: str = "", terminal: Path = TERMI
     data = (as_html if form == "html" else as_markdown)(told, texts).encode()
     facts = {"turns": turns_in(told, texts), "size": counted(-(-len(data) // 1024))}
     if form == "clip":
-        done = _copied(agent, data, bool(target), facts, terminal, texts)
+        done = _copied(agent, data, bool(target), facts, terminal, texts, stop or Abort())
     else:
         slugs = (re.sub(r"[^\w.]+", "-", text)[:60].strip("-.") for text in (told.title, told.id, "session"))
         path = _place(agent.workspace, target, next(filter(None, slugs)), form, texts)
@@ -137,7 +147,13 @@ def _why(error: Exception) -> str:
 
 
 def _copied(
-    agent: Any, data: bytes, by_terminal: bool, facts: dict[str, Any], terminal: Path, texts: Mapping[str, str]
+    agent: Any,
+    data: bytes,
+    by_terminal: bool,
+    facts: dict[str, Any],
+    terminal: Path,
+    texts: Mapping[str, str],
+    stop: Abort,
 ) -> str:
     if by_terminal:
         _to_terminal(data, terminal, texts)
@@ -146,24 +162,30 @@ def _copied(
     for program, *args in PROGRAMS:
         if found := shutil.which(program):
             given = data.decode().encode("utf-16") if program == "clip.exe" else data  # its code page has not all signs
-            failed = _run([found, *args], given, child_env(os.environ, *agent.secrets()))
+            failed = _run([found, *args], given, child_env(os.environ, *agent.secrets()), stop)
+            stop.check()
             if not failed:
                 return texts["copied"].format(name=program, **facts)
             why = why or f"{program}: {failed}"
     raise ToolError(texts["clipboard_failed"].format(why=why) if why else texts["no_clipboard"])
 
 
-def _run(command: list[str], data: bytes, env: dict[str, str]) -> str:
+def _run(command: list[str], data: bytes, env: dict[str, str], stop: Abort) -> str:
     """Give a program its input; "" or why it failed. What stays behind to serve the clipboard holds no pipe of ours."""
     with tempfile.TemporaryFile() as said:
         try:
-            done = subprocess.run(
-                command, input=data, stdout=subprocess.DEVNULL, stderr=said, env=env, timeout=WAIT, start_new_session=True
+            done = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, env=env, start_new_session=True
             )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return f"no end within {WAIT:.0f} s"
         except OSError as error:
             return _why(error)
+        with done:
+            stop.on_set(done.kill)
+            try:
+                done.communicate(data, WAIT)
+            except subprocess.TimeoutExpired:
+                done.kill()
+                return f"no end within {WAIT:.0f} s"
         said.seek(0)
         told = one_line(said.read(4096).decode("utf-8", "replace"), 200)
     return (told or f"exit code {done.returncode}") if done.returncode else ""

@@ -19,7 +19,9 @@ class Restored:
 
     history: list[Any] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)  # those of them that are the user's own words
+    said: list[str] = field(
+        default_factory=list
+    )  # those of them that are the user's own words, and what was said in between
     key_info: str = ""
     title: str = ""  # what the user called it, else the first request
     folder: str = ""  # where it went on, when the user chose another one
@@ -61,6 +63,8 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
             out.lines.append(record["text"])
             if by_user and record["text"].startswith("[USER]"):
                 out.said.append(record["text"])
+        elif kind == "said" and isinstance(record.get("text"), str):  # to a task that ran
+            out.said.append(record["text"])
         elif kind == "note":
             out.key_info = str(record.get("key_info") or "")
         elif kind == "task" and record.get("event") == "start":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ from prompt_toolkit.utils import get_cwidth
 from ga import load_tool_schema
 from genericagent import prompts
 from genericagent.cli import commands
+from genericagent.cli.chat import Chat
 from genericagent.cli.commands import COMMANDS, parse
+from genericagent.cli.composer import Composer
 from genericagent.cli.render import View
 from genericagent.errors import SessionError
 
@@ -30,6 +34,10 @@ class Said(list[str]):
         self.face = self
         self.input = ""
         self.sent: list[str] = []
+        self._lock, self._unheard = threading.RLock(), list[str]()
+        self.composer = Composer(self.texts, Path)
+
+    steered = Chat.steered
 
     def choose(self, title: str, menu: Any) -> None:
         self.extend([title, *menu.rows])

@@ -18,7 +18,7 @@ from genericagent.cli.commands import COMMANDS
 from genericagent.scripted import Reply, ScriptedServer, call, say
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE = 30.0  # seconds; only a hang is that slow
+DEADLINE = 60.0  # seconds; only a hang is that slow
 WIDTH, HEIGHT = 200, 60  # wide: the paths of a test are long
 
 Step = tuple[str, str]  # what is typed (a key's name in <>), what the screen shows then

@@ -263,7 +263,7 @@ def test_a_bug_in_a_check_ends_the_chat_or_hides_the_others(
     monkeypatch.setattr(doctor, "_limits", broken)
     lines = report(config, offline=True)
     (line,) = problems(lines)
-    assert "a bug: RuntimeError: odd thing (the rest is in" in str(line) and "odd" in caplog.text
+    assert "a bug: RuntimeError: odd thing (its traceback is in" in str(line) and "odd" in caplog.text
     assert any("clock" in str(line) for line in lines)
     monkeypatch.setattr(doctor, "report", broken)
     said = Said()

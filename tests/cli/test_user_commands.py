@@ -423,6 +423,31 @@ def test_a_word_to_the_running_task_is_lost(start: Start) -> None:
     assert chat.run("/steer") == "/steer TEXT"
 
 
+@pytest.mark.parametrize("way", ["message", "/steer", "key"])
+def test_a_host_that_is_named_in_a_word_to_the_running_task_is_a_strangers(
+    start: Start, run_agent: Any, way: str
+) -> None:
+    agent, _ = start([call("code_run", type="bash", script="true"), say("done")])
+    chat, typed = Said(agent), "ask [Pasted text #1 +1 lines]"
+    chat.composer._pastes = {"[Pasted text #1 +1 lines]": "x" * 1000 + " wiki.example.org"}
+    if way == "message":
+        typed = chat.composer.message(typed)[0]
+    else:
+        chat.running = True
+        if way == "key":
+            assert chat.steered(typed)
+        else:
+            chat.run(f"/steer {typed}")
+    assert "wiki.example.org" not in agent.guard.hosts
+    do(agent, typed if way == "message" else "work")
+    assert "wiki.example.org" in agent.guard.hosts
+    id = agent.session_id
+    agent.new_session()
+    other = run_agent()
+    other.resume(id)
+    assert ("wiki.example.org" in other.guard.hosts) == (way != "message")  # of a long message its beginning is kept
+
+
 def test_a_plan_of_the_users_ends_early(start: Start) -> None:
     answers = [say("all done, I think"), say("done. VERDICT: PASS, it is there"), say("hello")]
     agent, server = start(answers)
