@@ -272,7 +272,7 @@ def export(chat: Chat, args: str) -> None:
 
     if args.split()[:1] == ["clip"]:  # the clipboard's program may keep us waiting
         return chat.shell.beside("/export clip", lambda stop: [Piece("plain", export(chat.agent, args, stop=stop))])
-    return chat.say("plain", text=export(chat.agent, args))
+    return chat.say("plain", text=one_line(export(chat.agent, args), 5000))
 
 
 @command(group="set")
