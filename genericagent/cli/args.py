@@ -264,11 +264,11 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
         agent.next_llm(args.llm_no)
     agent.verbose = args.verbose or not one_shot
     if note := agent.containment().note:  # raises where no sandbox is there although one is required
-        sys.stderr.write(fitted(f"note: {note}\n", sys.stderr))
+        sys.stderr.write(fitted(f"note: {one_line(note, 1000)}\n", sys.stderr))
     if one_shot and agent.config.models:  # without any the error says it
         sys.stderr.writelines(fitted(f"warning: {one_line(problem, 300)}\n", sys.stderr) for problem in agent.problems)
     if args.again or args.resume:
-        sys.stderr.write(f"resumed {agent.resume(args.resume or '')}\n")
+        sys.stderr.write(f"resumed {one_line(agent.resume(args.resume or ''), 1000)}\n")
     return agent
 
 

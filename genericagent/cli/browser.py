@@ -13,6 +13,7 @@ from .. import paths
 from ..browser import wire
 from ..errors import ConfigError, UsageError
 from ..safety.listener import token_file
+from ..safety.term import one_line
 from ..store import atomic
 
 WAIT = 5.0  # seconds for the extension to find us: it looks every 3, unless the browser has put it to sleep
@@ -97,5 +98,6 @@ def _status() -> int:
             line = f"{name}: no answer ({browser['error']}); last contact {browser['age']:.0f} s ago"
         else:
             line = f"{name}: connected, answered in {browser['ms']:.0f} ms, {browser['tabs']} tabs shared"
-        sys.stdout.write(f"{line} · extension {browser['version']} · port {found['port']} (process {found['pid']})\n")
+        line += f" · extension {browser['version']} · port {found['port']} (process {found['pid']})"
+        sys.stdout.write(f"{one_line(line, 1000)}\n")
     return 1 if any("error" in browser for browser in found["browsers"]) else 0

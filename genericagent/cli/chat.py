@@ -44,6 +44,7 @@ STUCK = 8.0  # seconds after a signal in which the program ends by itself
 CHOICE_CHARS = 300  # of an answer that the model offers, and that is sent when it is taken
 # commands whose arguments are not to come from a paste, or are a message, whose pastes are looked into when it is sent
 AS_TYPED = ("approve", "sandbox", "steer", "plan")
+MOST_BANNER = 1000  # characters of a line of the first screen
 WARM_UP = 0.3  # seconds after the start: the prompt comes first
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
@@ -84,7 +85,8 @@ def news() -> Iterator[str]:
     # first: better kept unseen than shown twice
     ours = [message["id"] for message in waiting if message["origin"] == "terminal" and outbox.ack(message["id"])]
     if len(ours) > MOST_NEWS:
-        yield prompts.text("watchers", "more_news", n=len(ours) - MOST_NEWS, folder=outbox.folder / "done")
+        told = prompts.text("watchers", "more_news", n=len(ours) - MOST_NEWS, folder=outbox.folder / "done")
+        yield one_line(told, 500)
     for message in waiting:
         line = (
             f"{time.strftime('%m-%d %H:%M', time.localtime(message['created']))} {message['title']}: {message['text']}"
@@ -97,7 +99,7 @@ def news() -> Iterator[str]:
                 )
         elif message["id"] in ours[-MOST_NEWS:]:
             full = prompts.text("watchers", "in_full", path=outbox.folder / "done" / f"{message['id']}.json")
-            yield one_line(line, SHOWN_NEWS) if len(line) <= SHOWN_NEWS else f"{one_line(line, SHOWN_NEWS)} {full}"
+            yield one_line(line, SHOWN_NEWS) + f" {one_line(full, 500)}" * (len(line) > SHOWN_NEWS)
 
 
 @dataclass
@@ -141,7 +143,7 @@ class Chat:
         self.face: Lines | Screen = Lines(self) if plain else Screen(self)
 
     def run(self) -> int:
-        title, *rest = [clean(line) for line in self.agent.banner_lines()] or [""]
+        title, *rest = [one_line(line, MOST_BANNER) for line in self.agent.banner_lines()] or [""]
         self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, self.texts["tip"]])])
         self.replay()
         self.show([Piece("plain", line) for line in news()])

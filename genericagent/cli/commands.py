@@ -302,12 +302,12 @@ def export(chat: Chat, args: str) -> None:
         return chat.shell.beside("/export clip", lambda stop: [Piece("plain", export(chat.agent, args, stop=stop))])
     file = in_the_way(chat.agent, args)
     if file is None:
-        return chat.say("plain", text=export(chat.agent, args))
+        return chat.say("plain", text=one_line(export(chat.agent, args), 5000))
 
     def chosen(index: int) -> None:
-        chat.say("plain", text=export(chat.agent, args, overwrite=index == 1)) if index < 2 else chat.say(
-            "nothing_done"
-        )
+        chat.say(
+            "plain", text=one_line(export(chat.agent, args, overwrite=index == 1), 5000)
+        ) if index < 2 else chat.say("nothing_done")
 
     rows = [chat.texts[f"export_{way}"] for way in ("beside", "over")] + [chat.texts["cancel"]]
     return pick(chat, chat.texts["export_there"].format(path=one_line(str(file), 300)), rows, chosen)

@@ -34,9 +34,9 @@ def run_prompt(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
         if question:
             lines = [question["question"], *(f"- {c}" for c in question["candidates"])]
             sys.stdout.write(_shown("\n".join(lines)) + "\n")
-        sys.stderr.writelines(f"{how}: {clean(path)}\n" for path, how in end.get("files_changed", {}).items())
+        sys.stderr.writelines(f"{how}: {one_line(path, 4000)}\n" for path, how in end.get("files_changed", {}).items())
         if end["error"]:
-            sys.stderr.write(f"error: {end['error']}\n")
+            sys.stderr.write(f"error: {one_line(end['error'], 4000)}\n")
         if end.get("denied"):
             from ..memory.inbox import waits
 
@@ -88,5 +88,5 @@ def run_func(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
     parts = [end["done"].strip(), end["error"] and f"error: {end['error']}", ROUND_END]
     atomic.write_own(Path(f"{source}.out.txt"), "\n\n".join(p for p in parts if p) + "\n")
     if end["error"]:
-        sys.stderr.write(f"error: {end['error']}\n")
+        sys.stderr.write(f"error: {one_line(end['error'], 4000)}\n")
     return exit_code(end)

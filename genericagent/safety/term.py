@@ -29,6 +29,7 @@ _COLOUR = re.compile("(\x1b\\[[0-9;:]*m)")
 _LINES = dict.fromkeys((0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029), "\n")
 _GONE = dict.fromkeys((*range(0x09), *range(0x0E, 0x20), *range(0x7F, 0xA0)))
 _SHOWN = {c: f"[U+{c:04X}]" for c in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xFFF9, 0xFFFC))}
+_MARKS = {c: f"[U+{c:04X}]" for c in (0x061C, 0x200E, 0x200F)}  # whole texts need them, in a name they only deceive
 _TABLE: dict[int, str | None] = {**dict.fromkeys(range(0xD800, 0xE000), "\ufffd"), **_GONE, **_SHOWN, **_LINES}
 
 
@@ -84,9 +85,9 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 80) -> str:
-    """A name or hint for one line: cleaned, white space collapsed, at most `limit` characters."""
+    """A name or hint for one line: cleaned, marks of a direction shown, white space collapsed, at most `limit` characters."""
     # Cut first, so that a megabyte costs nothing; what is cut off could not have been shown anyway.
-    short = " ".join(clean(text[: limit * 40]).split())
+    short = " ".join(clean(text[: limit * 40]).translate(_MARKS).split())
     return short if len(short) <= limit else short[: limit - 1] + "…"
 
 

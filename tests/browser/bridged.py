@@ -32,7 +32,7 @@ FLAGS = [
 ]  # fmt: skip
 
 
-def until(done: Callable[[], Any], seconds: float = 20) -> Any:
+def until(done: Callable[[], Any], seconds: float = 60) -> Any:
     """Wait for something true."""
     end = time.monotonic() + seconds
     while not (found := done()):
@@ -77,7 +77,7 @@ class Chromium:
         port_file = self.profile / "DevToolsActivePort"
         until(lambda: port_file.is_file() and port_file.read_text().strip())
         url = f"http://127.0.0.1:{port_file.read_text().split()[0]}/json/{path}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.read()
 
     def _target(self, kind: str, part: str) -> dict[str, str] | None:
@@ -89,7 +89,7 @@ class Chromium:
         params = {"expression": expression, "awaitPromise": True, "returnByValue": True}
         with connect(until(lambda: self._target(kind, part))["webSocketDebuggerUrl"]) as ws:
             ws.send(json.dumps({"id": 1, "method": "Runtime.evaluate", "params": params}))
-            while (answer := json.loads(ws.recv(timeout=10))).get("id") != 1:
+            while (answer := json.loads(ws.recv(timeout=60))).get("id") != 1:
                 pass
         assert "exceptionDetails" not in answer["result"], answer
         return answer["result"]["result"].get("value")

@@ -168,7 +168,7 @@ class Tab:
     def jump(self, url: str) -> None:
         self._loaded.clear()
         self.chrome.call("Page.navigate", {"url": url}, self.session)
-        if not self._loaded.wait(20):
+        if not self._loaded.wait(60):
             raise ChromeError(f"{url} did not load")
 
     def close(self) -> None:

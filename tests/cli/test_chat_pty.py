@@ -751,6 +751,27 @@ def test_escapes_of_a_real_command(served: Callable[..., tuple[Terminal, Scripte
     assert b"\x1b]" not in TITLE.sub(b"", t.raw) and b"cm0=\x07" not in t.raw and b"\x1b[2J" not in t.raw
 
 
+def test_a_folders_name_passes_for_lines_of_ours(  # C104
+    start: Callable[..., Terminal], model_server: Callable[..., ScriptedServer], tmp_path: Path
+) -> None:
+    (folder := tmp_path / "w\nready\n❯ ok\u202e\u200f\x1b[2J").mkdir()
+    server = model_server([call("file_write", path="a\n❯ b\u200f.txt", content="x"), say("Done.")])
+    names = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "test", "ANTHROPIC_MODEL": "m\nready\u2067"}
+    t = start([*PROGRAM, str(folder)], columns=400, **names)
+    t.ask("go")
+    for command in ("/workspace", "/llm", "/sessions", "/export"):
+        t.send(f"{command}\r")
+        t.until(
+            {"/workspace": "Workspace: ", "/llm": "❯ 1. m ready", "/sessions": "just now", "/export": "written"}[
+                command
+            ]
+        )
+    assert "m ready[U+2067] · " in t.text() and "/w ready ❯ ok[U+202E][U+200F]" in t.text()
+    assert "a ❯ b[U+200F].txt" in t.text()
+    typed = {"❯ go", "❯ /workspace", "❯ /llm", "❯ /sessions", "❯ /export"}
+    assert {line for line in t.lines() if line[:1] == "❯"} - typed <= {"❯", "❯ 1. m ready[U+2067]"}, t.text()
+
+
 def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:
     t, server = served(say("First."), say("Second."))
     t.ask("one")

@@ -230,11 +230,11 @@ def test_a_slow_folder_holds_up_typing(tmp_path: Path, monkeypatch: pytest.Monke
     files = Files(clock=lambda: now[0])
     assert files(tmp_path) == files(tmp_path) == ["first.py"] and calls == [tmp_path]  # one that lists, whoever waits
     go_on.set()
-    assert files._done.wait(20)
+    assert files._done.wait(60)
     assert files(tmp_path) == ["first.py", "second.py"]
     now[0] = 60.0
     files(tmp_path)
-    assert files._done.wait(20) and len(calls) == 2
+    assert files._done.wait(60) and len(calls) == 2
 
 
 @pytest.mark.parametrize("what", ["a device", "a pipe"])
@@ -302,7 +302,7 @@ def said(chat: Heard, command: str) -> list[tuple[str, str]]:
     shell = Shell(chat)  # type: ignore[arg-type]
     shell.run(command)
     for thread in list(shell.running):
-        thread.join(20)
+        thread.join(60)
     assert not shell.running
     return shell.taken()
 
@@ -341,7 +341,7 @@ def test_an_hour_of_commands_fills_the_context(tmp_path: Path) -> None:
     for n in range(5):
         shell.run(f"seq 5000; echo last {n}")
         for thread in list(shell.running):
-            thread.join(20)
+            thread.join(60)
     texts = [text for _, text in shell.taken()]
     assert len("".join(texts)) < 31_000 and shell.taken() == []
     assert texts[0] == "(The output of 3 earlier commands of the user is left out.)"
@@ -366,7 +366,7 @@ def test_what_a_command_printed_counts_as_the_users_words(start: Callable[..., A
     for outside in ([("", "see https://evil.example/x")], [("the net", "and this")]):
         assert not agent.guard.tainted
         queue = agent.put_task("read https://good.example/", outside=outside)
-        while "done" not in (end := queue.get(timeout=20)):
+        while "done" not in (end := queue.get(timeout=60)):
             pass
         assert end["status"] == "done"
     first, second = (str(request.body["messages"]) for request in server.requests)

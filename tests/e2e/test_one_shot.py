@@ -377,7 +377,7 @@ def test_a_stop_while_the_model_writes_is_called_a_stop(model_server: Any, tmp_p
         time.sleep(0.05)
     time.sleep(0.5)
     program.send_signal(signal.SIGINT)
-    out, _ = program.communicate(timeout=20)
+    out, _ = program.communicate(timeout=60)
     end = json.loads(out)
     assert program.returncode == 130 and end["status"] == "interrupted" and "stopped" in end["error"]
     assert end["usage"]["requests"] == 1 and end["usage"]["input"] > 0, "what was generated is paid for"
@@ -408,7 +408,7 @@ def test_verbose_shows_the_work_on_stderr_and_the_answer_alone_on_stdout(play: A
 
 def test_a_ledger_that_cannot_be_read_ends_the_task_with_one_line(play: Any, ga_home: Path) -> None:
     (ga_home / "spend").write_text("not a folder")
-    done, _ = play([say("ok")], "-p", "hi", timeout=20)
+    done, _ = play([say("ok")], "-p", "hi", timeout=60)
     assert done.returncode == 1 and "spend" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -420,10 +420,10 @@ def test_a_plugin_that_exits_is_reported_and_skipped(play: Any, ga_home: Path, e
     (folder / "b_hook.py").write_text(
         f"from plugins import hooks\n@hooks.register('llm_before')\ndef f(ctx):\n    {end}\n"
     )
-    done, _ = play([say("fine")], "-p", "hi", timeout=20)
+    done, _ = play([say("fine")], "-p", "hi", timeout=60)
     assert (done.returncode, done.stdout) == (0, "fine\n") and "a_import" in done.stderr
     (ga_home / "mykey.py").write_text(end)
-    done, server = play([say("fine")], "-p", "hi", timeout=20)
+    done, server = play([say("fine")], "-p", "hi", timeout=60)
     assert done.returncode == 1 and "mykey.py" in one_line(done) and server.requests == []
 
 

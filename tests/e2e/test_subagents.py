@@ -85,7 +85,7 @@ def alive(name: str) -> list[int]:
     return found
 
 
-def gone(home: Path, seconds: float = 15) -> bool:
+def gone(home: Path, seconds: float = 60) -> bool:
     end = time.monotonic() + seconds
     while alive(str(home)):
         if time.monotonic() > end:

@@ -28,7 +28,7 @@ PROGRAM = [sys.executable, str(ROOT / "agentmain.py")]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

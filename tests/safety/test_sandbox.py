@@ -20,7 +20,7 @@ from genericagent.safety.sandbox import Sandbox, own_code, sandbox_env, why_not
 from genericagent.safety.syscalls import program
 from genericagent.safety.zones import Zones
 
-pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux"), pytest.mark.timeout(150)]
 
 
 @pytest.fixture(autouse=True)

@@ -165,6 +165,11 @@ def test_name_with_line_feeds_or_a_megabyte_breaks_the_line() -> None:
     assert one_line("x" * 1_000_000, 20) == "x" * 19 + "…"
 
 
+def test_a_mark_of_a_direction_turns_a_name_around() -> None:
+    assert one_line("exe.\u200ftxt\u061c \u200e\u202e") == "exe.[U+200F]txt[U+061C] [U+200E][U+202E]"
+    assert clean("שלום\u200f!") == "שלום\u200f!"
+
+
 def test_clean_text_costs_one_scan() -> None:
     text, stripper = "line of ordinary output, 50 per cent done\n" * 250_000, Stripper()
     start = time.perf_counter()

@@ -337,7 +337,7 @@ def test_a_kill_in_the_middle_leaves_the_keys_behind(world: Any, ga_home: Path, 
             [sys.executable, PROGRAM, "--task", "job", "--input", "go", "--verbose"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path, start_new_session=True,
         ) as program:  # fmt: skip
-            output, end = ga_home / "temp" / "job" / "output.txt", time.monotonic() + 20
+            output, end = ga_home / "temp" / "job" / "output.txt", time.monotonic() + 60
             while "[a key]" not in (output.read_text() if output.exists() else "") and time.monotonic() < end:
                 time.sleep(0.02)
             os.killpg(program.pid, signal.SIGKILL)
@@ -407,7 +407,7 @@ def test_a_key_that_was_replaced_while_the_program_runs(
         shown = []
         for text in ("first", f"and {new}"):
             queue = agent.put_task(text)
-            while "done" not in (item := queue.get(timeout=20)):
+            while "done" not in (item := queue.get(timeout=60)):
                 shown.append(item)
             shown.append(item)
         told = json.dumps(shown, default=str)

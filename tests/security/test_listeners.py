@@ -301,7 +301,7 @@ def _drain(fd: int, shown: bytearray) -> None:
             shown += data
 
 
-def until(condition: Callable[[], Any], what: Callable[[], object], seconds: float = 20) -> None:
+def until(condition: Callable[[], Any], what: Callable[[], object], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, what()

@@ -25,7 +25,7 @@ from genericagent.tools.code_run import code_run
 NO_SANDBOX = "NO SANDBOX HERE, nothing of it was tested: "
 CANARY = "canary-5b1e77"
 linux = sys.platform == "linux"
-pytestmark = [pytest.mark.skipif(not linux, reason=NO_SANDBOX + "not Linux"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.skipif(not linux, reason=NO_SANDBOX + "not Linux"), pytest.mark.timeout(150)]
 root = pytest.mark.skipif(not linux or os.geteuid() != 0, reason="the control needs root")
 
 

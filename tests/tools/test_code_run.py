@@ -31,7 +31,7 @@ from genericagent.tools.code_run import child_env, clean_spool, code_run
 from genericagent.tools.jobs import background, keep, kill_background
 from genericagent.tools.limits import Limits
 
-pytestmark = [pytest.mark.skipif(os.name == "nt", reason="bash and process groups"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.skipif(os.name == "nt", reason="bash and process groups"), pytest.mark.timeout(150)]
 
 Run = Generator[str, None, dict[str, Any]]
 Result = dict[str, Any]
@@ -68,7 +68,7 @@ def python(script: str, **how: Any) -> Result:
     return finish(start(script, "python", **how))
 
 
-def eventually(what: Any, seconds: float = 5) -> bool:
+def eventually(what: Any, seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while not what():
         if time.monotonic() > deadline:
