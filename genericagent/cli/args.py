@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="ga",
         description="A personal agent: chat in the terminal, or one task from a script.",
         epilog="also: ga browser setup|status, ga memory log|show|revert|inbox|accept|drop|check, ga sessions [WORDS], "
-        "ga schedule list|add|run|disable|enable|remove, ga import PATH, ga doctor.",
+        "ga schedule list|add|run|disable|enable|remove, ga import PATH, ga doctor, ga telegram.",
         allow_abbrev=False,
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")
@@ -270,6 +270,23 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
     return agent
 
 
+def _face(rest: Sequence[str], module: str, run: str) -> int:
+    """A face beside the terminal: its agents get the options of this command line."""
+    import importlib
+    from dataclasses import replace
+
+    from agentmain import GenericAgent
+
+    args = build_parser().parse_args(rest)
+    args.given = {}
+    _refuse_nonsense(args)
+    options = replace(_options(args, ""), origin="remote")
+    first = GenericAgent(options)
+    start_log(paths.logs(), lambda text: first.redact(text), first.told)
+    sys.stderr.writelines(f"warning: {one_line(problem, 300)}\n" for problem in first.problems)
+    return int(getattr(importlib.import_module(module), run)(lambda: GenericAgent(options)))
+
+
 def _subcommand(name: str, rest: Sequence[str]) -> int:
     if name == "sessions":
         from .sessions import run_sessions
@@ -299,4 +316,6 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         from .doctor import run_doctor
 
         return run_doctor(offline=bool(rest))
+    if name == "telegram":
+        return _face(rest, "frontends.tgapp", "run_telegram")
     raise UsageError(f"`{name}` is not in this version yet" + (f" (a folder? write .{os.sep}{name})"))
