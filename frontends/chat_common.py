@@ -10,6 +10,7 @@ Nothing here waits for a messenger or a model in the thread of a face: /stop is 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import secrets
@@ -394,17 +395,23 @@ class Conversation:
         if incoming.forwarded and not outside:
             outside.append((say("forwarded"), "…"))  # a file's content is not the user's either
         outside.append(("", say("reads_in", face=self.hub.messenger.name, origin=origin)))
-        pictures = (
-            [file.path for file in incoming.files if file.picture]
-            if self.agent.config.models and self.agent.takes_images()
-            else []
-        )
         return {
             "query": "\n".join(filter(None, [text, *told])),
             "source": incoming.source,
-            "images": pictures,
+            "images": self._pictures(incoming.files),
             "outside": outside,
         }
+
+    def _pictures(self, files: Sequence[File]) -> list[Any]:
+        """Those that the model can look at, as content blocks; a damaged one is a file like any other."""
+        from genericagent.tools.images import image_block
+
+        found = list[Any]()
+        if self.agent.config.models and self.agent.takes_images():
+            for file in files:
+                with contextlib.suppress(GAError):
+                    found += [image_block(file.path)] if file.picture else []
+        return found
 
     def _hand_over(self, name: str) -> None:
         """Send a file that the answer names."""

@@ -61,7 +61,7 @@ class Turns:
         elif kind == "summary":
             self._blocks.append(f"> {literal(text)}")
         elif kind == "md":
-            self.files += [found for found in _FILE.findall(text) if found not in self.files]
+            self.files = list(dict.fromkeys([*self.files, *_FILE.findall(text)]))
             self._blocks.append(_FILE.sub(_named, text))
         elif kind in ("ok", "fail"):
             about = f" `{self._hint.replace('`', chr(39))}`" if self._hint else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from fakegram import TOKEN, FakeTelegram
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -56,6 +56,11 @@ class BotRun:
             self.fake.until(lambda: self.said().count("is ready") > before or run.poll() is not None)
             assert run.poll() is None, self.said()
         return run
+
+    def delivered(self) -> bool:
+        """Whether all that came so far is answered."""
+        state = self.home / "faces/telegram.json"
+        return state.exists() and not json.loads(state.read_text())["waiting"]
 
     def said(self) -> str:
         return self.errors.read_text() if self.errors.exists() else ""

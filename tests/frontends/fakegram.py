@@ -12,7 +12,7 @@ from email.policy import HTTP
 from html import unescape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 TOKEN = "123456789:AAFakeTokenForTests-0123456789abcdef"
 BOT = {"id": 123456789, "is_bot": True, "first_name": "GA", "username": "ga_test_bot", "can_join_groups": True}
@@ -88,7 +88,11 @@ class FakeTelegram:
     def press(self, label: str, user: int = 7, chat: int | None = None, **forged: Any) -> None:
         """Press the newest button with this label (`forged`: another message or data)."""
         where = user if chat is None else chat
-        id, message = next((i, m) for i, m in reversed(self.chats[where].items()) if label in labels(m))
+        id, message = self.until(
+            lambda: next(
+                ((i, m) for i, m in reversed(list(self.chats.get(where, {}).items())) if label in labels(m)), None
+            )
+        )
         data = next(b["callback_data"] for row in message["buttons"] for b in row if b["text"] == label)
         self.press_data(forged.get("data", data), forged.get("message", id), user, where)
 
@@ -278,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
         while self.fake.hanging.is_set():
             time.sleep(0.01)
         data = self.fake.files.get(self.path.rsplit("/", 1)[-1])
-        if data is None or f"/file/bot{self.fake.token}/" not in self.path:
+        if data is None or f"/file/bot{self.fake.token}/" not in unquote(self.path):
             return self._give(404, {"ok": False, "error_code": 404, "description": "Not Found"})
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
