@@ -76,6 +76,7 @@ class Streamed:
 
     text: str = ""
     state: str = ""
+    shown: str = ""  # of the text, in `sent`
     sent: list[tuple[str, Part]] = field(default_factory=list)  # (id, what it shows)
     draft: int = 0
     task: int = 0  # which of the chat's tasks it belongs to
@@ -176,8 +177,11 @@ class Outgoing:
     def cancel(self) -> None:
         """The task was stopped: nothing of it goes out any more."""
         with self._wake:
-            self._live, self._task = None, self._task + 1
+            live, self._live, self._task = self._live, None, self._task + 1
             self._jobs = deque(job for job in self._jobs if not job.task)
+            if live:  # what was shown stays, without a sign that there is more to come
+                live.text, live.task = live.shown, self._task
+                self._jobs.append(Job(lambda: self._bring(live, over=True)))
             self._wake.notify()
 
     def close(self) -> None:
@@ -259,7 +263,8 @@ class Outgoing:
 
     def _bring(self, live: Streamed, over: bool) -> None:
         """Make the messages say what `live` says."""
-        wanted = parts(live.text if over else f"{live.text}\n\n{live.state}", self.messenger.limit)
+        text = live.text
+        wanted = parts(text if over else f"{text}\n\n{live.state}", self.messenger.limit)
         if (
             not over
             and wanted
@@ -275,6 +280,7 @@ class Outgoing:
             elif live.sent[n][1] != part:
                 self._edit(live.sent[n][0], part)
                 live.sent[n] = (live.sent[n][0], part)
+        live.shown = text
         while over and len(live.sent) > len(wanted):
             self.messenger.delete(self.chat, live.sent[-1][0])
             live.sent.pop()

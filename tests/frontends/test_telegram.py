@@ -876,13 +876,15 @@ def test_a_whole_day(telegram: Any) -> None:
 
     def script(body: dict[str, Any], n: int) -> Reply:
         text = asked(body)
-        if "tool_result" in json.dumps(body["messages"][-1]) and "aisle" not in text:
-            return say("<summary>done</summary>\n\nThat is done.")
         if "which" in text:
             return call("ask_user", question="Window or aisle?", candidates=["window", "aisle"])
         if "delete" in text:
             return call("code_run", type="bash", script="rm -rf /etc/nothing_here")
-        return slow(60) if "endless" in text else say(f"<summary>heard</summary>\n\nheard: {text[:12]}")
+        if "endless" in text:
+            return slow(60)
+        if text.startswith("[Begin"):  # what the program says with a tool's result
+            return say("<summary>done</summary>\n\nThat is done.")
+        return say(f"<summary>heard</summary>\n\nheard: {text[:12]}")
 
     bot = telegram(script)
     fake = bot.fake
@@ -915,9 +917,11 @@ def test_a_whole_day(telegram: Any) -> None:
     fake.hanging.clear()
     fake.wait_text("heard: in the tunne")
     fake.until(bot.delivered)
-    assert [re.sub(r"^heard\n\n|⏳.*$", "", text) for text in fake.texts()] == [
+    texts = [text.removeprefix("heard\n\n") for text in fake.texts()]
+    asked_first = sorted(texts[4:6])  # a tool's line and the question about it are made at the same time
+    assert [*texts[:4], *asked_first, *texts[6:]] == [
         "heard: good morning", "heard: The user sen", "Window or aisle?\n→ aisle", "heard: aisle",
-        "May I?\n✓ allowed once", "✓ code_run bash: rm -rf /etc/nothing_here", "done\n\nThat is done.",
-        "", "⏹ Stopped.", "heard: while you sl", "heard: in the tunne",
+        "May code_run do this?\n  recursive delete of /etc/nothing_here (a system folder)\n  │ rm -rf /etc/nothing_here\n✓ allowed once",
+        "✓ code_run bash: rm -rf /etc/nothing_here", "done\n\nThat is done.", "⏹ Stopped.", "heard: while you sl", "heard: in the tunne",
     ]  # fmt: skip
     assert not any(message["buttons"] for message in fake.chats[7].values())
