@@ -562,13 +562,15 @@ class Hub:
     def conversation(self, chat: str) -> Conversation:
         with self._lock:
             if chat not in self._conversations:
-                agent = self._make_agent()
+                agent, faults = self._make_agent(), list[str]()
                 if session := self.state.chats.get(chat):
                     try:
                         agent.resume(session)
                     except GAError as error:
-                        _log.warning("the conversation of %s begins anew: %s", chat, error)
+                        faults.append(say("begins_anew", why=error))
                 self._conversations[chat] = Conversation(self, chat, agent)
+                for fault in faults:
+                    self._conversations[chat].reply(fault)
             return self._conversations[chat]
 
     def receive(self, incoming: Incoming) -> None:

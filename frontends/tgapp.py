@@ -58,7 +58,7 @@ PICTURES, LARGEST_PICTURE, LARGEST_FILE = (
 )  # Bot API, sendPhoto, sendDocument
 KINDS = ("photo", "document", "voice", "audio", "video", "video_note", "animation")
 UPDATES = ["message", "edited_message", "callback_query"]
-LONGEST_PAUSE = 30.0  # seconds between two polls that fail
+LONGEST_PAUSE = 15.0  # seconds between two polls that fail
 PATIENCE = 20.0  # seconds for a request to be answered
 FETCHES = 3  # tries to get a file
 _log = logging.getLogger("genericagent.telegram")
@@ -198,12 +198,12 @@ class App:
         _tell(f"@{self._bot.username} is ready (Ctrl-C ends it)")
 
     async def _poll(self) -> None:
-        wait = self._settings.poll
+        wait = max(1, int(self._settings.poll))
         updates = await self._bot.get_updates(
             offset=self._state.next or None,
-            timeout=int(wait),
+            timeout=wait,
             allowed_updates=UPDATES,
-            read_timeout=wait + 10 * min(1.0, wait / 30),
+            read_timeout=wait + min(5, wait),
         )
         for update in updates:
             try:
