@@ -57,6 +57,7 @@ COMMANDS = (
 )
 CODE_DIGITS, MOST_WRONG = 8, 5
 CODE = re.compile(r"\d{8}")
+SHOWN = 5.0  # seconds
 LABEL = 60  # characters of a button
 LONGEST_QUESTION = 20_000  # characters of what is asked permission for
 _SEVERAL = re.compile(r"[\[(（【]?(multi-?\s?select|select all|choose all|多选|可多选)", re.I)
@@ -163,7 +164,7 @@ class Conversation:
             busy = self.running or bool(self._waiting)
             self._waiting.append(incoming)
             n = len(self._waiting)
-            self._wake.notify()
+            self._wake.notify_all()
         if busy:
             self.reply(say("queued", n=n))
 
@@ -216,14 +217,18 @@ class Conversation:
         id, _, row = data.partition(":")
         with self._wake:
             menu = self._menus.get(id)
-            if menu is None or not row.isdecimal() or menu.message not in ("", message):
+            if menu:  # the press may be faster than the answer that tells which message it is
+                self._wake.wait_for(lambda: menu.message, SHOWN)
+            if menu is None or self._menus.get(id) is not menu or not row.isdecimal() or menu.message != message:
                 return say("expired")
             if menu.user != user:
                 return say("not_yours")
             index = int(row)
             if menu.several is not None and index < len(menu.rows):
                 menu.several ^= {index}
-                self.out.change(message, plain_parts(menu.told, self.out.messenger.limit)[-1], self._buttons(id, menu))
+                self.out.change(
+                    lambda: message, plain_parts(menu.told, self.out.messenger.limit)[-1], self._buttons(id, menu)
+                )
                 return ""
             if index >= len(menu.rows) + 2 * (menu.several is not None):
                 return say("expired")
@@ -239,7 +244,7 @@ class Conversation:
                 told = menu.then(index)
         except GAError as error:
             told = str(error)
-        self._settle(menu, message, told)
+        self._settle(menu, told)
         return ""
 
     # what commands use
@@ -295,7 +300,9 @@ class Conversation:
             self._menus[id] = menu
 
         def shown(message: str) -> None:
-            menu.message = message
+            with self._wake:
+                menu.message = message
+                self._wake.notify_all()
 
         self.out.ask(found or plain_parts(menu.told or "?", self.out.messenger.limit), self._buttons(id, menu), shown)
         return id
@@ -307,11 +314,11 @@ class Conversation:
             rows += [say("done"), say("other")]
         return [[(row, f"{id}:{n}")] for n, row in enumerate(rows)]
 
-    def _settle(self, menu: OpenMenu, message: str, told: str) -> None:
-        """The message of a menu says what came of it, without its buttons."""
-        if message:
-            text = "\n".join(filter(None, [menu.told[: self.out.messenger.limit // 2], told]))
-            self.out.change(message, plain_parts(clean(self.agent.redact(text)), self.out.messenger.limit)[-1])
+    def _settle(self, menu: OpenMenu, told: str) -> None:
+        """The message of a menu says what came of it, without its buttons; it may be on its way still."""
+        text = "\n".join(filter(None, [menu.told[: self.out.messenger.limit // 2], told]))
+        part = plain_parts(clean(self.agent.redact(text)), self.out.messenger.limit)[-1]
+        self.out.change(lambda: menu.message, part)
 
     def _close_menus(self) -> None:
         with self._wake:
@@ -320,7 +327,7 @@ class Conversation:
         for menu in menus:
             if menu.timer:
                 menu.timer.cancel()
-            self._settle(menu, menu.message, say("closed"))
+            self._settle(menu, say("closed"))
 
     # tasks
 
@@ -456,7 +463,7 @@ class Conversation:
                 if self._menus.pop(menu_id, None) is None:
                     return
             self.agent.answer(id, NO)
-            self._settle(menu, menu.message, say("asked_late", minutes=round(self.hub.waits.approval / 60)))
+            self._settle(menu, say("asked_late", minutes=round(self.hub.waits.approval / 60)))
 
         menu.timer = threading.Timer(self.hub.waits.approval, late)
         menu.timer.daemon = True
@@ -502,7 +509,7 @@ class Conversation:
         """Stop what runs, and let go of the session."""
         with self._wake:
             self._closed = True
-            self._wake.notify()
+            self._wake.notify_all()
         self.agent.close()
         for thread in self._threads:
             thread.join(5)

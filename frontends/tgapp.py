@@ -200,10 +200,7 @@ class App:
     async def _poll(self) -> None:
         wait = max(1, int(self._settings.poll))
         updates = await self._bot.get_updates(
-            offset=self._state.next or None,
-            timeout=wait,
-            allowed_updates=UPDATES,
-            read_timeout=wait + min(5, wait),
+            offset=self._state.next or None, timeout=wait, allowed_updates=UPDATES, read_timeout=wait + min(5, wait)
         )
         for update in updates:
             try:

@@ -132,9 +132,14 @@ class Outgoing:
 
         self.put(work, task=True)
 
-    def change(self, message: str, part: Part, buttons: Buttons = ()) -> None:
-        """Edit a message of ours."""
-        self.put(lambda: self._edit(message, part, buttons))
+    def change(self, message: Callable[[], str], part: Part, buttons: Buttons = ()) -> None:
+        """Edit a message of ours; "" when it was never sent."""
+
+        def work() -> None:
+            if id := message():
+                self._edit(id, part, buttons)
+
+        self.put(work)
 
     def send_file(self, path: Path, failed: Callable[[str], None]) -> None:
         def work() -> None:

@@ -498,7 +498,7 @@ def test_a_question_is_answered_by_a_button_or_by_words(telegram: Any) -> None:
     fake.wait_text("Which one (2)?")
     fake.message("green, please")
     fake.wait_text("heard: green, please")
-    assert not any(m["buttons"] for m in fake.chats[7].values())
+    fake.until(lambda: not any(m["buttons"] for m in fake.chats[7].values()))
 
 
 def test_more_than_one_answer_where_that_is_asked(telegram: Any) -> None:
@@ -638,6 +638,14 @@ def test_stop_ends_the_task_its_processes_and_its_output_and_not_the_next_task(t
     assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x0060" in _read(p)]
     fake.message("quick one")
     fake.wait_text("heard: quick one")
+
+    def idle() -> bool:
+        fake.message("/status")
+        return (
+            bool(fake.until(lambda: [text for text in fake.texts() if "model:" in text])) and "idle" in fake.texts()[-1]
+        )
+
+    fake.until(idle)
     fake.message("/stop")
     fake.wait_text("nothing is running")
     assert sum(text.startswith("⏹") for text in fake.texts()) == 1
