@@ -37,7 +37,7 @@ def bot(script: Any) -> Iterator[FakeTelegram]:
         (folder / "config.toml").write_text(text)
         (folder / "config.toml").chmod(0o600)
         command = [sys.executable, str(ROOT / "agentmain.py"), "telegram", "--sandbox", "off"]
-        env = environment("anthropic", server, folder)
+        env = environment(folder, server.url)
         run = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             fake.until(lambda: fake.calls("setmycommands"))
