@@ -184,7 +184,7 @@ class TMWebDriver:
             from genericagent.browser import server
 
             if not paths.pairing(self._home).is_file():
-                raise ToolError("the browser is not set up: ga browser setup")
+                raise ToolError(f"the browser is not set up: {paths.this_program()} browser setup")
             self._bridge = server.join(self._home or paths.home(), *self._ports)
         return self._bridge
 
@@ -207,7 +207,7 @@ class TMWebDriver:
         path = (self._home or paths.home()) / "extension" / "page" / f"{file}.js"
         if not path.exists():
             if not path.parent.is_dir():
-                raise ToolError("the extension is not set up: ga browser setup")
+                raise ToolError(f"the extension is not set up: {paths.this_program()} browser setup")
             atomic.write_text(path, f"(globalThis.gaPage ??= {{}})['{file}'] = async (args) => {{\n{script}\n}};\n")
         return file
 
@@ -221,8 +221,8 @@ class TMWebDriver:
             seen = f" (last contact {state['gone']:.0f} s ago)" if state["gone"] is not None else ""
             raise ToolError(
                 f"no browser is connected to port {state['port']}{seen}: it is closed, or open in a profile without the "
-                "extension, or the extension is off or of another setup. Its popup says what it waits for; ga browser "
-                "setup says how to load it"
+                "extension, or the extension is off or of another setup. Its popup says what it waits for; "
+                f"{paths.this_program()} browser setup says how to load it"
             )
         return found
 

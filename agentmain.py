@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ from genericagent import memory, paths
 from genericagent.abort import Abort
 from genericagent.config import check_numbers, known_keys, typed
 from genericagent.display import Masked, untagged
-from genericagent.errors import ConfigError, GAError, SessionError, ToolError
+from genericagent.errors import ConfigError, GAError, LLMError, SessionError, ToolError
 from genericagent.llm import blocks, usage
 from genericagent.llm.budget import Budget, Cap, DailyCap, TaskCap
 from genericagent.llm.history import user_line
@@ -305,6 +305,22 @@ class GenericAgent:
         client.backend.record = self._record
         client.backend.notice = self._notice
         client.backend.save = self._save
+        client.advice = self._advice
+
+    def _advice(self, error: GAError) -> str:
+        """What the user may do about a model call that has failed for good, as the end of the error's line."""
+        if not isinstance(error, LLMError):
+            return ""
+        from genericagent.llm.faults import remedy
+
+        kind, chat, model = remedy(error), self.options.origin == "chat", self.client.backend.model
+        about = "environment" if model.source == "environment" else paths.shown(model.source)
+        ways = [say("advice_shorter_chat" if chat and kind == "shorter" else f"advice_{kind}", source=about)]
+        if len(self.config.models) > 1:
+            ways.append(say("advice_other_chat" if chat else "advice_other"))
+        if kind in ("address", "check"):
+            ways.append(say("advice_doctor_chat" if chat else "advice_doctor"))
+        return say("advice", ways="; ".join(ways))
 
     def _save(self, text: str) -> str:
         """Keep a tool result that a cut shortens, for the model to read again; returns its path."""
@@ -331,16 +347,16 @@ class GenericAgent:
         """One line for the user; `seconds`: how long it takes until the next try."""
         self._emit({"kind": "retry", "text": text, "seconds": seconds})
 
-    def _spent(self, used: blocks.Usage, cost: float | None) -> None:
+    def _spent(self, used: blocks.Usage, cost: float | None, aside: bool = False) -> None:
         turn = self._turn_meters.setdefault(self.handler.current_turn if self.handler else 0, usage.Meter())
-        for meter in (turn, self.task_meter, self.session_meter):
+        for meter in (self.task_meter, self.session_meter) if aside else (turn, self.task_meter, self.session_meter):
             meter.add(used, cost)
         tokens = used.as_dict()
         if not any(
             isinstance(cap, DailyCap) and cap.ledger is self.ledger for cap in self._budget.caps
         ):  # it does it itself
             self.ledger.settle(None, cost, tokens)
-        self._record({"type": "usage", **tokens, "cost": cost}, sync=False)
+        self._record({"type": "usage", **tokens, "cost": cost, **({"aside": True} if aside else {})}, sync=False)
 
     def _caps(self) -> list[Cap]:
         """The caps of a task that starts now."""
@@ -401,21 +417,24 @@ class GenericAgent:
         """The journal of the conversation; None before its first task."""
         return self._journal.path if self._journal else None
 
-    def list_sessions(self) -> list[tuple[str, float, str]]:
-        """(id, age in seconds, title) of every saved session, newest first."""
+    def list_sessions(self, everything: bool = False) -> list[tuple[str, float, str]]:
+        """(id, age in seconds, title) of the user's saved sessions, newest first; with `everything` also of those of
+        watchers and sub-agents, which are marked."""
+        from genericagent.control import titled
         from genericagent.store.search import listing
 
         now = time.time()
-        return [(s.id, now - s.updated, self.redact(s.title)) for s in listing()[0]]
+        return [(s.id, now - s.updated, self.redact(titled(s))) for s in listing()[0] if everything or not s.by]
 
     def search_sessions(
-        self, query: str, days: float | None = None, most: int = 20, width: int = 160
+        self, query: str, days: float | None = None, most: int = 20, width: int = 160, everything: bool = True
     ) -> tuple[list[Hit], list[str]]:
-        """(the sessions of the last `days` that hold these words, best first; names of damaged archives). SessionError."""
+        """(the sessions of the last `days` that hold these words, best first; names of damaged archives). Without
+        `everything`: of the user's own. SessionError."""
         from genericagent.store.search import search
 
         now = time.time()
-        return search(query, now - days * 86400 if days else 0, now, most, self.redact, width)
+        return search(query, now - days * 86400 if days else 0, now, most, self.redact, width, everything)
 
     def resume(self, wanted: str = "") -> str:
         """Go on with a saved session (an id, its beginning, or a path; empty: the newest). Raises SessionError.
@@ -437,6 +456,9 @@ class GenericAgent:
         self._session_folder = folder if folder.is_absolute() and folder.is_dir() else None
         if restored.unknown:
             report = "; ".join(filter(None, [report, say("was_cut_off")]))
+        if folder.is_absolute() and not self.options.workspace and self.workspace != folder:
+            gone = say("folder_gone", folder=paths.shown(folder), now=paths.shown(self.workspace))
+            report = "; ".join(filter(None, [report, gone]))
         self.take_up(restored)
         return f"{journal.id}: {restored.title}" + (f" ({report})" if report else "")
 
@@ -469,7 +491,10 @@ class GenericAgent:
     def _record(self, record: dict[str, Any], sync: bool = True) -> None:
         if self._journal is None:
             self.session_id = new_id(time.time())
-            header = self.redact.json({"cwd": str(self.workspace), "llm": self.client.name})
+            by = "subagent" if self.options.depth else "watcher" if self.options.origin == "watcher" else ""
+            header = self.redact.json(
+                {"cwd": str(self.workspace), "llm": self.client.name, **({"by": by} if by else {})}
+            )
             self._journal = Journal.create(paths.sessions(), self.session_id, header, time.time)
             if self.guard.tainted and record["type"] != "taint":  # before the conversation had anything to remember
                 self._journal.append(self.redact.json({"type": "taint", "source": self.guard.tainted}))
@@ -732,6 +757,8 @@ class GenericAgent:
             atomic.write_own(path, query)
             query = say("request_in_file", head=query[:400], length=len(query), path=path)
         query += self._planned(handler)
+        if task.outside:
+            self._record({"type": "outside", "parts": [list(part) for part in task.outside]}, sync=False)
         for source, text in task.outside:
             query += f"\n\n{handler.outside(text, source) if source else text}"
         if not task.images:
@@ -817,7 +844,7 @@ class GenericAgent:
             if isinstance(cap, TaskCap):
                 cap.settle(result.get("cost"), used)
 
-    def aside(self, question: str) -> Generator[str, None, None]:
+    def aside(self, question: str, stop: Abort | None = None) -> Generator[str, None, None]:
         """Answer a question about the conversation while a task may be running, which learns nothing of it. Yields text.
 
         It is the conversation as it is now, asked once more in the same words, so that most of it comes from the cache.
@@ -827,7 +854,7 @@ class GenericAgent:
         while seen and not _settled(seen[-1]):
             seen.pop()
         session = make_session(self.config.models[self._chosen], self.config.models)
-        session.prices, session.spent = self.config.prices, self._spent
+        session.prices, session.spent = self.config.prices, partial(self._spent, aside=True)
         session.budget = Budget([TaskCap(cap.left()) for cap in self._budget.caps if isinstance(cap, TaskCap)])
         if self.config.limits.daily_cost is not None:
             session.budget.caps.append(DailyCap(self.ledger, self.config.limits.daily_cost))
@@ -835,8 +862,12 @@ class GenericAgent:
         tools = self._tools() if session.native else []
         system = client.system or self._system_prompt()
         self._asides.append(session.abort)
+        if stop:
+            stop.on_set(session.abort.set)
         try:
             answer = yield from session.ask([blocks.text(say("aside", question=question))], system, tools)
+        except LLMError as error:
+            raise LLMError(f"{error}{self._advice(error)}", status=error.status) from error
         finally:
             self._asides.remove(session.abort)
         if not blocks.text_of(answer.blocks).strip():

@@ -28,12 +28,12 @@ from genericagent.safety.asking import NO
 from genericagent.safety.confine import Confinement
 from genericagent.safety.guard import Containment, Guard, Ruling, real
 from genericagent.safety.redact import MARK as MASK
-from genericagent.safety.redact import SHORTEST, Redactor
+from genericagent.safety.redact import Redactor
 from genericagent.store import atomic
 from genericagent.tools import files, images
 from genericagent.tools.arguments import check_arguments
 from genericagent.tools.code_run import Limits, child_env, clean_spool, code_run
-from genericagent.tools.files import file_patch, file_read
+from genericagent.tools.files import file_patch, file_read, missing_folders
 from genericagent.tools.reply_content import extract_content, last_code_block
 from genericagent.tools.text import smart_format
 
@@ -638,9 +638,12 @@ class GenericAgentHandler(BaseHandler):
         parent = self.parent
         if parent is None or self.stop.is_set():  # no prompt follows that could say it
             return []
-        wishes, notes = [parent.intervene], [parent.extrakeyinfo]
-        self.evidence.user_said(parent.intervene or "")
-        parent.intervene = parent.extrakeyinfo = None
+        said, parent.intervene = parent.intervene, None
+        wishes, notes, parent.extrakeyinfo = [said], [parent.extrakeyinfo], None
+        if said:  # a message of the user's like any other
+            self.guard.user_said(said)
+            self.evidence.user_said(said)
+            parent.record({"type": "said", "text": said})
         if parent.task_dir:
             wishes.append(consume_file(parent.task_dir, "_intervene"))
             notes.append(consume_file(parent.task_dir, "_keyinfo"))
@@ -688,11 +691,14 @@ class GenericAgentHandler(BaseHandler):
         if linked and any(file.is_file() and target.samefile(file) for file in paths.memory().rglob("*")):
             raise ToolError(say("memory_linked", file=target))
         if self.guard.zones.of(target) != "memory":
-            return write(within=self._within, check=partial(self._keep, target))
+            return write(within=self._within, check=partial(self._keep, target, missing_folders(target)))
         from genericagent.memory import writer
 
         within = self._within or Confinement(self.guard.zones)
-        return writer.write(target, self._about(), partial(write, within=within), whole=whole)
+        done = writer.write(target, self._about(), partial(write, within=within), whole=whole)
+        if hasattr(self.parent, "record"):
+            self.parent.record({"type": "memory", "file": target.name}, sync=False)
+        return done
 
     def _about(self) -> Any:
         from genericagent.memory.writer import About
@@ -739,17 +745,13 @@ class GenericAgentHandler(BaseHandler):
         for line in self._watch.back([Path(real(path, self.cwd)) for path in self.files_changed]):
             self.parent.tell(line)
 
-    def _keep(self, target: Path, new: bytes) -> None:
+    def _keep(self, target: Path, made: int, new: bytes) -> None:
         """Right before a file is changed: what it holds is kept, so that the user can go back."""
-        if not hasattr(self.parent, "record"):
-            return
-        from genericagent.tools import undo
+        if hasattr(self.parent, "record"):
+            from genericagent.tools import undo
 
-        def secret(old: bytes) -> bool:
-            keys = (key.encode("utf-8", "surrogatepass") for key in self.parent.secrets()[0] if len(key) >= SHORTEST)
-            return self.guard.zones.secret(target) or any(key in old for key in keys)
-
-        self.parent.record(undo.change(target, new, secret), sync=False)
+            secret = undo.secrecy(self.guard, self.parent.secrets()[0])
+            self.parent.record(undo.change(target, new, secret, made), sync=False)
 
     def _witness(self, tool: str, args: Mapping[str, Any], data: Any) -> None:
         """Remember a call as evidence if it succeeded and has nothing to do with memory."""

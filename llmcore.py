@@ -32,6 +32,7 @@ from genericagent.llm.blocks import Answer, Block, Message, Request, Usage
 from genericagent.llm.budget import Budget
 from genericagent.llm.decode import Body
 from genericagent.llm.faults import RETRYABLE as RETRYABLE
+from genericagent.llm.faults import TOO_LONG
 from genericagent.llm.history import compress_history_tags as compress_history_tags
 from genericagent.prompts import prompt, say
 
@@ -51,7 +52,6 @@ SETTABLE = (  # what `/session.<key>=<value>` may change while running
     "read_timeout", "idle_timeout",
 )  # fmt: skip
 
-_TOO_LONG = re.compile(r"context|too (long|large|many)|maximum|exceed|token limit", re.I)
 _FILTERED = re.compile(  # in the words of OpenAI, Azure, DeepSeek, DashScope, Moonshot, Zhipu
     r"content.?(?:filter|policy|management|exists risk)|moderat|flagged|inspection|inappropriate|sensitive|high risk|safety|敏感|违规|不安全",
     re.I,
@@ -257,7 +257,7 @@ class BaseSession:
             self.notice(say("without_images", why=error))
             return without
         total = fixed + sum(map(usage.estimate_message, messages))
-        shorter = self._cut(messages, total // 2, fixed) if _TOO_LONG.search(str(error)) else None
+        shorter = self._cut(messages, total // 2, fixed) if TOO_LONG.search(str(error)) else None
         if shorter is None:
             raise error
         self.notice(say("shortened", why=error))
@@ -539,6 +539,7 @@ class BaseClient:
         self.backend = backend
         self.last_tools = ""
         self.system = ""
+        self.advice: Callable[[LLMError | ConfigError], str] = lambda error: ""  # the end of a final failure's line
         self._settled: dict[str, Any] = {}  # results told by settle() that no request has carried yet
 
     @property
@@ -573,7 +574,7 @@ class BaseClient:
         except BudgetError as error:
             return Response(content=str(error), exit_result="BUDGET_EXCEEDED")
         except (LLMError, ConfigError) as error:
-            text = f"Error: {error}"
+            text = f"Error: {error}{self.advice(error)}"
             yield text
             return Response(content=text, exit_result="LLM_FAILED")
         if self.backend.cuts != cuts:

@@ -25,8 +25,11 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from genericagent import paths, prompts
+from genericagent.abort import Abort
 from genericagent.cli import commands
 from genericagent.cli.chat import Menu
+from genericagent.cli.log import in_one_line
+from genericagent.cli.render import Piece
 from genericagent.errors import GAError
 from genericagent.faces.markup import Part, fenced, literal, parts, plain_parts
 from genericagent.faces.outgoing import Messenger, Outgoing, Streamed
@@ -132,6 +135,7 @@ class Conversation:
         self._began = 0.0
         self._waiting: deque[Incoming] = deque()
         self._menus: dict[str, OpenMenu] = {}
+        self._asides: list[Abort] = []  # of commands that run beside
         self._question: Callable[[Incoming], None] | None = None  # takes what is typed instead of a choice
         self._wake = threading.Condition(threading.RLock())
         self._closed = False
@@ -275,13 +279,45 @@ class Conversation:
     def replay(self) -> None:
         """Nothing: the messenger shows what was said, and /resume has said which conversation this is."""
 
+    @property
+    def shell(self) -> Conversation:
+        """Where commands that wait are run beside the conversation."""
+        return self
+
+    def beside(self, name: str, work: Callable[[Abort], list[Piece]]) -> None:
+        """Do what /stop stops, and show what it returns."""
+        stop = Abort()
+
+        def run() -> None:
+            try:
+                text = "\n".join(piece.text for piece in work(stop))
+            except Exception as error:
+                text = in_one_line(error, f"run {name}")
+            with self._wake:
+                if stop in self._asides:  # else it was stopped, and that was told
+                    self._asides.remove(stop)
+                    self.reply(text)
+
+        self._asides.append(stop)
+        threading.Thread(target=run, name="beside", daemon=True).start()
+
+    def steered(self, text: str) -> bool:
+        """Give the running task a word at its next turn; False when none runs."""
+        with self._wake:
+            if self.running:
+                self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, text]))
+            return self.running
+
     def stop(self) -> bool:
         """End what runs and drop what waits, at once; False when there is neither."""
         with self._wake:
             dropped = [key for one in self._waiting for key in one.keys]
             n = len(self._waiting)
             self._waiting.clear()
-            if not self.running and not n and self.out.idle():
+            asides, self._asides = self._asides, []
+            for stop in asides:
+                stop.set()
+            if not self.running and not n and not asides and self.out.idle():
                 return False
             self.stopping = self.running
             self.agent.abort()
@@ -378,6 +414,9 @@ class Conversation:
             for name in turns.files:
                 self._hand_over(name)
             self.out.put(lambda: self.hub.state.done(incoming.keys))
+            unheard, self.agent.intervene = self.agent.intervene, None
+            if unheard:  # there was no next turn
+                self._waiting.appendleft(Incoming(self.chat, self.user, unheard))
             if question := last.get("question"):
                 self._form(question.get("questions") or [question], [])
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import memory
@@ -18,7 +19,14 @@ from .tools import undo
 if TYPE_CHECKING:
     from agentmain import GenericAgent
 
+    from .store.journal import SessionInfo
+
 TITLE_CHARS = 80
+
+
+def titled(session: SessionInfo) -> str:
+    """A session's title, and whose it is where it is not the user's own."""
+    return f"[{say(f'by_{session.by}')}] {session.title}" if session.by in ("watcher", "subagent") else session.title
 
 
 def rename(agent: GenericAgent, title: str) -> None:
@@ -28,20 +36,34 @@ def rename(agent: GenericAgent, title: str) -> None:
     agent.record({"type": "title", "title": title[:TITLE_CHARS]})
 
 
-def turns(agent: GenericAgent) -> list[tuple[Turn, list[Change]]]:
-    """The user's turns, oldest first, each with the files that tools have changed since. Raises SessionError."""
+def turns(agent: GenericAgent) -> list[tuple[Turn, list[Change], list[str]]]:
+    """The user's turns, oldest first, each with the files, and those of the memory, that tools have changed since. Raises
+    SessionError."""
     records = agent.records()
-    return [(turn, changes_of(records[turn.at :])) for turn in turns_of(records)]
+    return [(turn, changes_of(since), _memory(since)) for turn in turns_of(records) for since in [records[turn.at :]]]
+
+
+def _memory(records: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(str(record.get("file")) for record in records if record["type"] == "memory"))
+
+
+def secrecy(agent: GenericAgent) -> undo.Secret:
+    """Of which files no copy may be made or brought back."""
+    return undo.secrecy(agent.guard, agent.secrets()[0])
 
 
 def rewind(agent: GenericAgent, turn: Turn, files: Sequence[Change] = ()) -> list[str]:
     """Go back to before a turn, in these files too; text from outside that was read stays read. Returns a line for each
     file that could not be written. Raises SessionError."""
-    restored = history_from(agent.records()[: turn.at])
+    records = agent.records()
+    restored = history_from(records[: turn.at])
     there = {"history": restored.history, "lines": restored.lines, "key_info": restored.key_info}
     agent.record({"type": "cut", **there, "turns": turn.number})
+    if not turn.number:  # nothing is left that its title was about
+        agent.record({"type": "title", "title": ""})
     agent.take_up(restored)
-    return undo.bring_back(files, agent.record)
+    made = {folder for one in changes_of(records[turn.at :]) for folder in Path(one.path).parents[: one.made] if files}
+    return undo.bring_back(files, agent.record, secrecy(agent), made)
 
 
 def context(agent: GenericAgent) -> dict[str, int]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +24,22 @@ def shipped(*parts: str) -> Path:
 def program() -> Path:
     """The script that starts this program again: agentmain.py of the checkout or of the wheel."""
     return _PACKAGE.parent / "agentmain.py"
+
+
+def this_program(anywhere: bool = False) -> str:
+    """How the user calls this program again, from the folder that it was called in or from `anywhere`: `ga` only where the
+    shell would find the one that runs."""
+    called, ga = Path(sys.argv[0]), shutil.which("ga")
+    if called.stem == "ga" and ga and os.path.realpath(ga) == os.path.realpath(called if called.suffix else ga):
+        return "ga"
+    here = Path.cwd()
+    words = [called] if called.stem == "ga" and called.exists() else [Path(sys.executable), program()]
+    shown = [str(word.relative_to(here) if word.is_relative_to(here) and not anywhere else word) for word in words]
+    if words[1:] and shutil.which("python") == sys.executable:
+        shown[0] = "python"
+    elif os.sep not in shown[0]:
+        shown[0] = os.path.join(".", shown[0])  # noqa: PTH118  # a Path drops the dot
+    return " ".join(map(shlex.quote, shown))
 
 
 def home() -> Path:

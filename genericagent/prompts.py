@@ -48,8 +48,11 @@ def say(key: str, /, **values: object) -> str:
 
 
 def text(name: str, key: str, /, **values: object) -> str:
-    """The same from another catalogue."""
-    return catalog(name)[key].format(**values)
+    """The same from another catalogue. `{ga}` is how this program is called; what watchers say is read elsewhere."""
+    template = catalog(name)[key]
+    if "{ga}" in template:
+        values["ga"] = paths.this_program(anywhere=name == "watchers")
+    return template.format(**values)
 
 
 def prompt(name: str) -> str:

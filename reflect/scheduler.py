@@ -36,7 +36,7 @@ def init(args: dict[str, str]) -> None:
     schedule.Runs(folder()).claim()
     mark = schedule.marks_of(schedule.Runs(folder()).read()).get(only, schedule.Mark())
     if only and not (mark.wanted or mark.open):
-        raise UsageError(f"use ga schedule run {only}")
+        raise UsageError(f"use {paths.this_program()} schedule run {only}")
 
 
 def check() -> str | None:

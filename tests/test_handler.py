@@ -303,8 +303,10 @@ def test_honest_repetition_is_never_stopped(handler: GenericAgentHandler, tmp_pa
 
 def test_steering_comes_into_the_next_prompt_once(handler: GenericAgentHandler, tmp_path: Path) -> None:
     lines: list[str] = []
+    records: list[dict[str, str]] = []
     parent = SimpleNamespace(
         intervene="use the other door", extrakeyinfo="the key is under the mat", task_dir=tmp_path, stop=None, add_line=lines.append,
+        record=records.append,
     )  # fmt: skip
     handler.parent = parent
     (tmp_path / "_intervene").write_text("hurry up")
@@ -313,6 +315,7 @@ def test_steering_comes_into_the_next_prompt_once(handler: GenericAgentHandler, 
     assert not (tmp_path / "_intervene").exists()
     again = turn_end(handler, 2)
     assert "other door" not in again and "under the mat" in again
+    assert records == [{"type": "said", "text": "use the other door"}]
 
 
 def test_only_the_newest_working_memory_is_sent(handler: GenericAgentHandler) -> None:

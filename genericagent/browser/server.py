@@ -24,6 +24,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..errors import Aborted, ConfigError, ToolError
+from ..paths import this_program
 from ..safety.listener import NO_TOKEN, loopback_socket, new_token, refusal, status, token_file
 from ..store import atomic
 from ..store.lock import FileLock
@@ -499,7 +500,7 @@ def ports(home: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return wire.PORT, wire.LINK_PORT
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not readable ({error}): run `ga browser setup`") from error
+        raise ConfigError(f"{path} is not readable ({error}): run `{this_program()} browser setup`") from error
 
 
 def _listen(port: int) -> socket.socket:
@@ -509,7 +510,7 @@ def _listen(port: int) -> socket.socket:
         who = who_listens(port)
         held = f", which {who} holds" if who else ""
         raise ConfigError(
-            f"{error}{held}; end it, or choose other ports: ga browser setup --port N --link-port M"
+            f"{error}{held}; end it, or choose other ports: {this_program()} browser setup --port N --link-port M"
         ) from error
 
 

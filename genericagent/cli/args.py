@@ -13,6 +13,7 @@ from .. import __version__, paths
 from ..config import CHOICES
 from ..errors import ConfigError, GAError, UsageError
 from ..safety.term import clean, one_line
+from .cells import fitted
 from .log import start_log
 
 if TYPE_CHECKING:
@@ -32,11 +33,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
+    ga = paths.this_program()
     p = Parser(
-        prog="ga",
+        prog=ga,
         description="A personal agent: chat in the terminal, or one task from a script.",
-        epilog="also: ga browser setup|status, ga memory log|show|revert|inbox|accept|drop|check, ga sessions [WORDS], "
-        "ga schedule list|add|run|disable|enable|remove, ga import PATH, ga doctor, ga telegram.",
+        epilog=f"also: {ga} browser setup|status, memory log|show|revert|inbox|accept|drop|check, sessions [WORDS], "
+        "schedule list|add|run|disable|enable|remove, import PATH, doctor, telegram.",
         allow_abbrev=False,
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")
@@ -99,7 +101,7 @@ def run_command(argv: Sequence[str]) -> int:
 
 
 def _fail(error: Exception | str, code: int) -> int:
-    sys.stderr.write(f"error: {clean(' '.join(str(error).split()))}\n")
+    sys.stderr.write(fitted(f"error: {clean(' '.join(str(error).split()))}\n", sys.stderr))
     return code
 
 
@@ -262,9 +264,9 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
         agent.next_llm(args.llm_no)
     agent.verbose = args.verbose or not one_shot
     if note := agent.containment().note:  # raises where no sandbox is there although one is required
-        sys.stderr.write(f"note: {note}\n")
+        sys.stderr.write(fitted(f"note: {note}\n", sys.stderr))
     if one_shot and agent.config.models:  # without any the error says it
-        sys.stderr.writelines(f"warning: {one_line(problem, 300)}\n" for problem in agent.problems)
+        sys.stderr.writelines(fitted(f"warning: {one_line(problem, 300)}\n", sys.stderr) for problem in agent.problems)
     if args.again or args.resume:
         sys.stderr.write(f"resumed {agent.resume(args.resume or '')}\n")
     return agent

@@ -21,14 +21,14 @@ _STEPS = """The extension is in {folder}
 One step is yours, once for each browser profile (Chrome, Chromium, Edge, Brave):
   1. open  chrome://extensions  and switch on "Developer mode" (top right)
   2. "Load unpacked" and choose  {folder}
-Then `ga browser status` should say that it is connected. docs/BROWSER.md says what it may do and why.
+Then `{ga} browser status` should say that it is connected. docs/BROWSER.md says what it may do and why.
 """
 
 
 def run_browser(argv: Sequence[str]) -> int:
     """The subcommand. Returns the exit code; raises UsageError, ConfigError."""
     words, *rest = argv or ["--help"]
-    parser = argparse.ArgumentParser(prog="ga browser", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=f"{paths.this_program()} browser", description=__doc__, allow_abbrev=False)
     sub = parser.add_subparsers(dest="word")
     setup = sub.add_parser("setup", help="copy the extension to $GA_HOME/extension and pair it")
     setup.add_argument("--port", type=int, help=f"for the extension (default {wire.PORT})")
@@ -39,7 +39,7 @@ def run_browser(argv: Sequence[str]) -> int:
         args = parser.parse_args([words, *rest])
     except SystemExit as end:
         if end.code:
-            raise UsageError("see ga browser --help") from None
+            raise UsageError(f"see {paths.this_program()} browser --help") from None
         return 0
     if args.word == "setup":
         return _setup(args)
@@ -55,7 +55,7 @@ def _setup(args: argparse.Namespace) -> int:
         raise UsageError("the ports must be two different numbers from 1 to 65535")
     paths.ensure_home()
     folder = write_extension(paths.home(), port, link_port, new_secret=args.new_secret)
-    sys.stdout.write(_STEPS.format(folder=folder))
+    sys.stdout.write(_STEPS.format(folder=folder, ga=paths.this_program()))
     return 0
 
 

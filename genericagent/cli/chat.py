@@ -29,6 +29,7 @@ from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
 from . import commands
 from .composer import Composer, Shell
+from .log import in_one_line
 from .render import Painter, Piece, View
 from .screen import ARMED, Lines, Screen
 from .status import Vitals, status_line, vitals
@@ -41,7 +42,8 @@ SHOWN_NEWS = 200  # characters of a message that came meanwhile
 REPLAYED = 10  # lines of a conversation that is resumed
 STUCK = 8.0  # seconds after a signal in which the program ends by itself
 CHOICE_CHARS = 300  # of an answer that the model offers, and that is sent when it is taken
-TYPED_ONLY = ("approve", "sandbox")  # commands whose arguments are not to come from a paste
+# commands whose arguments are not to come from a paste, or are a message, whose pastes are looked into when it is sent
+AS_TYPED = ("approve", "sandbox", "steer", "plan")
 WARM_UP = 0.3  # seconds after the start: the prompt comes first
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
@@ -61,20 +63,6 @@ def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # a sign the terminal can't show must not end the program
             stream.reconfigure(errors="replace")
     return Chat(agent, out, texts).run()
-
-
-def this_program() -> str:
-    """How to call this program again from here."""
-    import shlex
-    import shutil
-
-    if Path(sys.argv[0]).stem == "ga":
-        return "ga"
-    python, program, here = Path(sys.executable), paths.program(), Path.cwd()
-    called = str(python.relative_to(here)) if python.is_relative_to(here) else str(python)
-    if shutil.which("python") == str(python):
-        called = "python"
-    return f"{shlex.quote(called)} {shlex.quote(str(program.relative_to(here) if program.is_relative_to(here) else program))}"
 
 
 def is_terminal(stream: Any) -> bool:
@@ -120,6 +108,12 @@ class Menu:
     then: Callable[[int], None]
     other: Callable[[str], None] | None = None
     marked: int | None = 0  # the row that Enter chooses; None: none before an arrow key was pressed
+    first: int = 1  # the number of the first row
+
+    def row(self, text: str) -> int | None:
+        """The index of the row with this number."""
+        n = int(text) - self.first if text.isdecimal() else -1
+        return n if 0 <= n < len(self.rows) else None
 
 
 class Chat:
@@ -135,6 +129,7 @@ class Chat:
         self.running = self.stopping = self._leaving = False
         self._hint, self._hint_until, self._armed_until = "", 0.0, 0.0
         self._waiting: deque[str] = deque()
+        self._unheard: list[str] = []  # what `agent.intervene` was made of, as it was typed
         self._began = 0.0
         self._typed_before = False  # the question of permission: what is sent next was begun when it was not there yet
         self._stuck: threading.Timer | None = None
@@ -164,8 +159,8 @@ class Chat:
                 signal.signal(number, handler or signal.SIG_DFL)
         if self.agent.session_id:
             with contextlib.suppress(OSError):  # the terminal may be gone, or the folder
-                command = f"{this_program()} --resume {self.agent.session_id}"
-                self.show([Piece("plain", self.texts["resume_with"].format(command=command))])
+                command = f"{paths.this_program()} --resume {self.agent.session_id}"
+                self.show([Piece("copy", self.texts["resume_with"].format(command=command))])
         return code
 
     def _warm_up(self) -> None:
@@ -224,15 +219,15 @@ class Chat:
         if not self.face.echoes:
             self.show([Piece("user", self._echo(text))])
         try:
-            if self.menu and text.isdecimal() and 1 <= int(text) <= len(self.menu.rows):
-                return self.chosen(int(text) - 1)
+            if self.menu and (row := self.menu.row(text)) is not None:
+                return self.chosen(row)
             if text.startswith("!"):
                 return self.shell.run(self.composer.command(text[1:]))
             if parsed := commands.parse(text):  # before any paste is looked into: only what was typed is a command
                 word, rest = parsed
                 if self.menu and not self.menu.other:  # a command's own question is over when another one is given
                     self.menu = None
-                commands.run(self, f"/{word} {rest if word in TYPED_ONLY else self.composer.command(rest)}")
+                commands.run(self, f"/{word} {rest if word in AS_TYPED else self.composer.command(rest)}")
                 return None
             menu, self.menu = self.menu, None  # who types something else has seen it
             if menu and menu.other:
@@ -244,8 +239,7 @@ class Chat:
                     return self._send(text)
                 self._waiting.append(text)
         except Exception as error:  # a bug ends this line, not the conversation
-            logging.getLogger(__name__).exception("cannot handle a line")
-            self.error("plain", text=one_line(f"{type(error).__name__}: {error}", 500))
+            self.error("plain", text=in_one_line(error, "handle a line"))
 
     def _decide(self, text: str) -> None:
         """The answer to a question of permission. What is neither yes nor "session" is a no, told to the model."""
@@ -256,7 +250,7 @@ class Chat:
             self._typed_before = False
             if self.face.give_back(text):
                 return self.tell("may_early")
-        asked, self.view.asking = self.view.asking, ""
+        asked = self.view.answered()
         scopes: dict[str, Scope] = dict.fromkeys(self.texts["may_once"].split(), "once")
         scopes |= dict.fromkeys(self.texts["may_session"].split(), "session")
         plain_no = word in self.texts["may_no"].split()
@@ -271,11 +265,16 @@ class Chat:
         """Give the running task a word at its next turn; without one it is a message like any other."""
         if not (text := clean(text).strip()):
             return None
-        with self._lock:  # it may not have taken the one before yet
-            if steers := self.running:
-                whole, _ = self.composer.message(text)
-                self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, whole]))
-        return self.show([Piece("user", self._echo(f"↪ {text}"))]) if steers else self.submit(text)
+        return self.show([Piece("user", self._echo(f"↪ {text}"))]) if self.steered(text) else self.submit(text)
+
+    def steered(self, text: str) -> bool:
+        """Give the running task a word; False when none runs."""
+        with self._lock:
+            if self.running:
+                waits = self.agent.intervene  # it may not have taken the one before yet
+                self._unheard = [*(self._unheard if waits else []), text]
+                self.agent.intervene = "\n".join(filter(None, [waits, self.composer.message(text)[0]]))
+            return self.running
 
     def waiting(self) -> list[str]:
         """The messages that wait for the end of the running task."""
@@ -319,7 +318,11 @@ class Chat:
         if not ended:
             self.stopping = True
             self.agent.abort()
-        self.tell("stopping")
+        over = [name for name in ended if name.startswith("/")]
+        for name in over:
+            self.say("stopped", what=name)
+        if not over or over != ended:
+            self.tell("stopping")
         return True
 
     def _sure(self, key: str) -> None:
@@ -349,10 +352,10 @@ class Chat:
 
     def choose(self, title: str, menu: Menu) -> None:
         """Let the user choose one of the rows, by arrow keys or by its number, or say something else."""
+        self.menu = menu  # first: what is seen can be answered
         self.show([Piece("question", title)] if title else [])
         if self.face.echoes:
-            self.show([Piece("plain", f"  {n}. {one_line(row, 300)}") for n, row in enumerate(menu.rows, 1)])
-        self.menu = menu
+            self.show([Piece("plain", f"  {n}. {one_line(row, 300)}") for n, row in enumerate(menu.rows, menu.first)])
         self.face.refresh()
 
     def chosen(self, index: int) -> None:
@@ -440,12 +443,13 @@ class Chat:
         """Show the last pieces of a task; then comes the next message that waits, if all went well."""
         with self._lock:  # nothing is shown inside of it: that waits for the face's thread, which may wait for this
             unheard, self.agent.intervene = getattr(self.agent, "intervene", None), None
-            self._waiting.extendleft([unheard] if unheard else [])
+            self._waiting.extendleft(["\n".join(self._unheard)] if unheard else [])
             going_on = item.get("status", "done") == "done" and bool(self._waiting) and not self.stopping
             text = self._waiting.popleft() if going_on else self._all_back()
         self.show(pieces)
         if going_on:
-            self.show([Piece("user", self._echo(text))])
+            late = [Piece("dim", self.texts["steer_late"])] if unheard else []
+            self.show([*late, Piece("user", self._echo(text))])
             with self._lock:
                 if self.stopping:  # meanwhile
                     going_on, text = False, "\n".join(filter(None, [text, self._all_back()]))

@@ -6,14 +6,18 @@ More of them are in conversation.py and settings.py.
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import GAError, NoSuchSession
+from ..abort import Abort
+from ..control import titled
+from ..errors import NoSuchSession
 from ..safety.term import clean, one_line
+from .cells import wrapped
+from .log import in_one_line
+from .render import Piece
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -29,6 +33,7 @@ class Command(NamedTuple):
     function: Function
 
 
+LISTED, NEAR = 20, 3  # conversations; commands that are named for one that is not there
 GROUPS = ("talk", "task", "set", "more")
 COMMANDS: dict[str, Command] = {}  # by name and by alias
 _WORD = re.compile(r"/([a-z_]+)(?:\s+(.*))?$", re.S | re.I)
@@ -55,7 +60,7 @@ def parse(text: str, exists: Callable[[str], bool] = lambda path: Path(path).exi
 
 
 def run(chat: Chat, text: str) -> bool:
-    """Run `text` if it is a command. False: it is for the model. Expected errors become one line."""
+    """Run `text` if it is a command. False: it is for the model. Errors become one line."""
     parsed = parse(text)
     if parsed is None:
         return False
@@ -64,69 +69,67 @@ def run(chat: Chat, text: str) -> bool:
     if entry is None:
         from difflib import get_close_matches
 
-        near = get_close_matches(word, COMMANDS, 1, 0.5)
-        chat.error("unknown_near" if near else "unknown", word=word, near=near[0] if near else "")
+        near = [*filter(lambda name: name.startswith(word), COMMANDS), *get_close_matches(word, COMMANDS, NEAR, 0.5)]
+        names = list(dict.fromkeys(f"/{COMMANDS[name].name}" for name in near))[:NEAR]
+        chat.error("unknown_near" if names else "unknown", word=word, near=", ".join(names))
     elif entry.idle and chat.running:
         chat.error("busy", word=word)
     else:
-        _told(chat, lambda: entry.function(chat, rest))
+        _told(chat, f"/{word}", lambda: entry.function(chat, rest))
     return True
 
 
-def _told(chat: Chat, work: Callable[[], None]) -> None:
-    """An expected error is one line."""
+def _told(chat: Chat, what: str, work: Callable[[], None]) -> None:
+    """An error is one line, and ends the command, not the conversation."""
     try:
         work()
-    except GAError as error:
-        chat.error("plain", text=one_line(str(error), 500))
+    except Exception as error:
+        chat.error("plain", text=in_one_line(error, f"run {what}"))
 
 
-def pick(chat: Chat, title: str, rows: list[str], then: Callable[[int], None], marked: int = 0) -> None:
-    """Let the user choose a row; `then` gets its index."""
+def pick(chat: Chat, title: str, rows: list[str], then: Callable[[int], None], marked: int = 0, first: int = 1) -> None:
+    """Let the user choose a row; `then` gets its index. `first`: the number of the first one."""
     from .chat import Menu
 
-    chat.choose(title, Menu(rows, lambda index: _told(chat, lambda: then(index)), marked=marked))
+    chat.choose(title, Menu(rows, lambda index: _told(chat, title, lambda: then(index)), marked=marked, first=first))
 
 
-HEAD, WIDTH = 25, 80  # cells in a line of /help
+HEAD, WIDTH = 25, 79  # cells in a line of /help
 
 
 @command("h")
 def help(chat: Chat, args: str) -> None:
     """what can be typed here"""
-    lines = list[str]()
+    lines, width = list[str](), min(WIDTH, chat.face.width())
+    indent = HEAD if width > 2 * HEAD else 4
     for group in GROUPS:
         entries = {entry.name: entry for entry in COMMANDS.values() if entry.group == group}
         lines += ["", chat.texts[f"group_{group}"]]
         for entry in entries.values():
             others = [f"/{word}" for word, e in COMMANDS.items() if e is entry and word != entry.name]
             told = chat.texts.get(f"help_{entry.name}") or entry.function.__doc__ or ""
-            rows = _rows(told + (f" ({', '.join(others)})" if others else ""), WIDTH - HEAD - 1)
+            rows = wrapped(told + (f" ({', '.join(others)})" if others else ""), width - indent)
             head = f"  /{entry.name} {entry.usage}".rstrip()
-            lines += [head] if len(head) >= HEAD else []
-            lines += [("" if n or len(head) >= HEAD else head).ljust(HEAD) + row for n, row in enumerate(rows)]
-    keys = [row for line in chat.texts["keys"].split("\n") for row in _rows(line, WIDTH - 1)]
+            lines += [head] if len(head) >= indent else []
+            lines += [("" if n or len(head) >= indent else head).ljust(indent) + row for n, row in enumerate(rows)]
+    keys = [row for line in chat.texts["keys"].split("\n") for row in wrapped(line, width)]
     chat.say("plain", text="\n".join([*lines[1:], "", *keys]))
-
-
-def _rows(text: str, width: int) -> list[str]:
-    """`text` in rows of so many cells, broken between words."""
-    from prompt_toolkit.utils import get_cwidth
-
-    rows = [""]
-    for word in re.findall(r"[!-~]+ ?|.", text):
-        if get_cwidth(rows[-1] + word.rstrip()) > width:
-            rows.append("")
-        rows[-1] += word
-    return [row.rstrip() for row in rows]
 
 
 @command(idle=True, group="talk")
 def new(chat: Chat, args: str) -> None:
     """begin a new conversation"""
+    before = chat.agent.workspace
     chat.agent.new_session()
     chat.forget()
     chat.say("new")
+    _moved(chat, before)
+
+
+def _moved(chat: Chat, before: Path) -> None:
+    """Say where the conversation goes on, when it is another folder."""
+    if (now := chat.agent.workspace) != before:
+        chat.say("workspace_now", path=one_line(str(now), 300))
 
 
 @command(usage="[n|name]", idle=True, group="set")
@@ -145,7 +148,7 @@ def llm(chat: Chat, args: str) -> None:
         return switch(wanted[0]) if wanted else chat.error("no_llm", wanted=one_line(args), last=len(models) - 1)
     if not models:
         return chat.say("no_models")
-    return pick(chat, chat.texts["llm_which"], names, switch, [current for *_, current in models].index(True))
+    return pick(chat, chat.texts["llm_which"], names, switch, [current for *_, current in models].index(True), first=0)
 
 
 @command(group="task")
@@ -161,44 +164,71 @@ def cost(chat: Chat, args: str) -> None:
     chat.say("plain", text=clean(chat.agent.usage_text()))
 
 
-@command(usage="[words]", group="talk")
+@command(usage="[all] [words]", group="talk")
 def sessions(chat: Chat, args: str) -> None:
-    """list earlier conversations, or search them"""
+    """list earlier conversations, or search them; all: also of watchers, sub-agents"""
     lines, damaged = list[str](), list[str]()
+    args, everything = _all(args)
     if args:
-        hits, damaged = chat.agent.search_sessions(args)
+        hits, damaged = chat.agent.search_sessions(args, everything=everything)
         chat.listed = [hit.session.id for hit in hits]
         for hit in hits:
             about = hit.session
-            lines.append(_line(chat, len(lines), time.time() - about.updated, about.id, about.title))
+            lines.append(_line(chat, len(lines), time.time() - about.updated, about.id, titled(about)))
             lines[-1] += f"\n     {one_line(hit.around, 200)}" * bool(hit.around)
     else:
-        listed = chat.agent.list_sessions()
-        chat.listed = [id for id, _, _ in listed]
-        lines = [_line(chat, n, age, id, title) for n, (id, age, title) in enumerate(listed[:20])]
+        lines = [_line(chat, n, age, id, title) for n, (id, age, title) in enumerate(_list(chat, everything))]
     for name in damaged:
         chat.error("session_damaged", name=one_line(name))
     chat.say("plain", text="\n".join(lines) or chat.texts["no_hits" if args else "no_sessions"])
 
 
-@command(usage="[n|id|words]", idle=True, group="talk")
+@command(usage="[n|words|all]", idle=True, group="talk")
 def resume(chat: Chat, args: str) -> None:
-    """list or search conversations, or go on with one"""
-    if not args:
-        return sessions(chat, "")
-    wanted = args
-    if args.isdecimal():
-        ids = chat.listed or [id for id, _, _ in chat.agent.list_sessions()]
-        wanted = ids[int(args) - 1] if 1 <= int(args) <= len(ids) else args
+    """go on with a conversation: choose one, or search for words"""
+    words, everything = _all(args)
+    if not words:
+        rows = [f"{one_line(title, 60)} · {age(chat.texts, since)}" for _, since, title in _list(chat, everything)]
+        ids = chat.listed
+        return (
+            pick(chat, chat.texts["resume_which"], rows, lambda n: _go_on(chat, ids[n]))
+            if rows
+            else chat.say("no_sessions")
+        )
+    if not args.isdecimal() or len(args) > 3:  # so long a number is the beginning of an id
+        return _go_on(chat, args)
+    ids = chat.listed or [id for id, _, _ in _list(chat)]
+    if 1 <= int(args) <= len(ids):
+        return _go_on(chat, ids[int(args) - 1])
+    return chat.error("no_session", n=args, last=len(ids)) if ids else chat.say("no_sessions")
+
+
+def _go_on(chat: Chat, wanted: str) -> None:
+    """Resume the conversation with this id; what is none is searched for."""
     if wanted == chat.agent.session_id:
         return chat.say("here")
+    before = chat.agent.workspace
     try:
         about = chat.agent.resume(wanted)
     except NoSuchSession:
-        return sessions(chat, args)
+        return sessions(chat, wanted)
     chat.forget()
-    chat.say("resumed", about=one_line(str(about), 200))
+    chat.say("resumed", about=one_line(str(about), 500))
+    _moved(chat, before)
     return chat.replay()
+
+
+def _all(args: str) -> tuple[str, bool]:
+    """(the words behind "all", whether it is there)."""
+    word, _, rest = args.partition(" ")
+    return (rest.strip(), True) if word.lower() == "all" else (args, False)
+
+
+def _list(chat: Chat, everything: bool = False) -> list[tuple[str, float, str]]:
+    """The newest conversations; from now on their numbers mean them."""
+    listed = chat.agent.list_sessions(everything=everything)[:LISTED]
+    chat.listed = [id for id, _, _ in listed]
+    return listed  # type: ignore[no-any-return]
 
 
 def _line(chat: Chat, n: int, seconds: float, id: str, title: str) -> str:
@@ -211,15 +241,12 @@ def btw(chat: Chat, args: str) -> None:
     if not args:
         return chat.error("btw_usage")
 
-    def ask() -> None:
-        try:
-            answer = clean("".join(chat.agent.aside(args))).strip()
-            chat.say("btw", text=answer.replace("\n", "\n  "))  # no line of it can pass for one of ours
-        except GAError as error:
-            chat.error("plain", text=one_line(str(error), 500))
+    def ask(stop: Abort) -> list[Piece]:
+        answer = clean("".join(chat.agent.aside(args, stop))).strip()
+        # no line of it can pass for one of ours
+        return [Piece("dim", chat.texts["btw"].format(text=answer.replace("\n", "\n  ")))]
 
-    threading.Thread(target=ask, name="btw", daemon=True).start()
-    return None
+    return chat.shell.beside(f"/btw {args}", ask)
 
 
 @command("jobs", usage="[read|keep|end n]", group="task")
@@ -258,20 +285,32 @@ def memory(chat: Chat, args: str) -> None:
 def doctor(chat: Chat, args: str) -> None:
     """what works here and what does not; each model is asked for a word, unless offline"""
 
-    def look() -> None:
+    def look(stop: Abort) -> list[Piece]:
         from .doctor import report
 
-        chat.say("plain", text="\n".join(map(str, report(chat.agent.config, offline=args == "offline"))))
+        return [Piece("plain", "\n".join(map(str, report(chat.agent.config, chat.agent, offline=args == "offline"))))]
 
-    threading.Thread(target=look, name="doctor", daemon=True).start()
+    chat.shell.beside("/doctor", look)
 
 
 @command(usage="[md|html|clip] [file]", group="talk")
 def export(chat: Chat, args: str) -> None:
     """save the conversation as Markdown or as a web page, or copy it"""
-    from .export import export
+    from .export import export, in_the_way
 
-    chat.say("plain", text=export(chat.agent, args))
+    if args.split()[:1] == ["clip"]:  # the clipboard's program may keep us waiting
+        return chat.shell.beside("/export clip", lambda stop: [Piece("plain", export(chat.agent, args, stop=stop))])
+    file = in_the_way(chat.agent, args)
+    if file is None:
+        return chat.say("plain", text=export(chat.agent, args))
+
+    def chosen(index: int) -> None:
+        chat.say("plain", text=export(chat.agent, args, overwrite=index == 1)) if index < 2 else chat.say(
+            "nothing_done"
+        )
+
+    rows = [chat.texts[f"export_{way}"] for way in ("beside", "over")] + [chat.texts["cancel"]]
+    return pick(chat, chat.texts["export_there"].format(path=one_line(str(file), 300)), rows, chosen)
 
 
 @command(group="set")

@@ -54,6 +54,18 @@ def offers(before: str, agent: Any, texts: dict[str, str], files: Callable[[Path
         yield from (Offer(value, len(typed), known[value]) for value in rank(typed, known))
 
 
+def only(before: str, names: Callable[[], list[str]]) -> Offer | None:
+    """The whole of a file's name that is half typed; None where none or several begin so, or a file or folder is called so."""
+    found = FILE.search(before.rpartition("\n")[2])
+    typed = (found["quoted"] or found["bare"] or "").removeprefix("./") if found else ""
+    if not found or not typed:
+        return None
+    low, listed = typed.lower(), names()
+    fit = [name for name in listed if low in (name[: len(low)].lower(), name.rpartition("/")[2][: len(low)].lower())]
+    whole = any(name == typed or name.startswith(f"{typed}/") for name in listed)
+    return Offer(f"@{quoted(fit[0])}", len(found[0])) if len(fit) == 1 and not whole else None
+
+
 def _arguments(word: str, agent: Any) -> Iterator[tuple[str, str]]:
     if word == "llm":
         yield from ((one_line(str(name)), str(number)) for number, name, _ in agent.list_llms())

@@ -26,11 +26,12 @@ from urllib.parse import unquote, urlsplit
 
 from .. import paths
 from ..abort import Abort
-from ..errors import GAError, ToolError
+from ..errors import ToolError
 from ..safety.term import clean, one_line
 from ..store import atomic
 from ..tools.images import image_block, is_image, media_type
-from .completion import Files, expected, offers, quoted
+from .completion import Files, expected, offers, only, quoted
+from .log import in_one_line
 from .render import Piece, ToolOutput
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def clipboard_image(texts: dict[str, str]) -> Path:
 
 
 class Shell:
-    """Runs what the user typed behind a `!`, each command in a thread of its own."""
+    """Runs what the user typed behind a `!`, and commands of the chat that take their time, each in a thread of its own."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
@@ -212,18 +213,24 @@ class Shell:
         self.running: dict[threading.Thread, tuple[str, Abort]] = {}
 
     def run(self, command: str) -> None:
-        if command.strip():
-            stop = Abort()
-            thread = threading.Thread(target=self._work, args=(command.strip(), stop), name="shell", daemon=True)
-            self.running[thread] = f"!{one_line(self._chat.agent.redact(command), 40)}", stop
-            thread.start()
+        if command := command.strip():
+            self.beside(f"!{command}", lambda stop: self._run(command, stop))
 
-    def stop(self) -> bool:
-        """End what runs; False when nothing does."""
-        running = list(self.running.values())
-        for _, stop in running:
+    def beside(self, name: str, work: Callable[[Abort], list[Piece]]) -> None:
+        """Do what Ctrl-C stops; `work` returns what is to be shown at its end."""
+        stop = Abort()
+        thread = threading.Thread(target=self._work, args=(name, work, stop), name="beside", daemon=True)
+        self.running[thread] = one_line(self._chat.agent.redact(name), 41), stop
+        thread.start()
+
+    def stop(self) -> list[str]:
+        """End what runs; the names of that. A command of the chat is not waited for: not all it waits for can be woken."""
+        stopped = list[str]()
+        for thread, (name, stop) in list(self.running.items()):
+            if not name.startswith("/") or self.running.pop(thread, None) is not None:
+                stopped.append(name)
             stop.set()
-        return bool(running)
+        return stopped
 
     def status(self) -> str:
         names = ", ".join(name for name, _ in list(self.running.values()))
@@ -241,15 +248,14 @@ class Shell:
             kept.append(parts)
         return [part for parts in reversed(kept) for part in parts]
 
-    def _work(self, command: str, stop: Abort) -> None:
+    def _work(self, name: str, work: Callable[[Abort], list[Piece]], stop: Abort) -> None:
         try:
-            ending = self._run(command, stop)
-        except (GAError, OSError) as error:
-            ending = [Piece("error", one_line(str(error), 500))]
-        except Exception as error:  # a bug ends this command, not the conversation
-            logging.getLogger(__name__).exception("cannot run a command")
-            ending = [Piece("error", one_line(f"{type(error).__name__}: {error}", 500))]
-        del self.running[threading.current_thread()]  # first: from what is shown next on, Ctrl-C means something else
+            ending = work(stop)
+        except Exception as error:
+            ending = [Piece("error", in_one_line(error, f"run {name}"))]
+        # first: from what is shown next on, Ctrl-C means something else
+        if not self.running.pop(threading.current_thread(), None):
+            return  # it was stopped, and that was told
         with contextlib.suppress(OSError):  # the terminal may be gone
             self._chat.show(ending)
             self._chat.face.refresh()
@@ -350,10 +356,16 @@ class Typing:
         self.session.reserve_space_for_menu = min(rows, self.session.output.get_size().rows // 2) if offered else 0
 
     def enter(self, buffer: Any) -> None:
-        """Send what is typed; a file that is marked in the menu is only taken."""
+        """Send what is typed; a file that is marked in the menu, or the only one that begins so, is only taken."""
         marked = buffer.complete_state and buffer.complete_state.current_completion
         if marked and marked.text.startswith("@"):
             buffer.complete_state = None
+            return
+        around, folder = buffer.document, self._chat.agent.workspace
+        half = not around.current_char.strip() and only(around.text_before_cursor, lambda: self._files(folder))
+        if half:
+            buffer.delete_before_cursor(half.over)
+            buffer.insert_text(half.text)
             return
         text = buffer.text
         if text.strip():

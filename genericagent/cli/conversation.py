@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .. import control
 from ..safety.term import clean, one_line
 from ..store.restored import Change, Turn
+from .cells import cells
 from .commands import command, pick, resume
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ BAR = 20  # cells
 PLAN_LINES = 100
 
 
-@command(usage="[n|id|words]", idle=True, group="talk")
+@command(usage="[n|words|all]", idle=True, group="talk")
 def _continue(chat: Chat, args: str) -> None:
     """go on with the newest conversation, or another"""
     if args:
@@ -46,21 +47,24 @@ def rewind(chat: Chat, args: str) -> None:
         return _how_far(chat, *found[int(args) - 1])
     if not found:
         return chat.say("no_turns")
-    rows = [one_line(turn.text, 200) for turn, _ in found]
+    rows = [one_line(turn.text, 200) for turn, *_ in found]
     return pick(chat, chat.texts["rewind_which"], rows, lambda index: _how_far(chat, *found[index]))
 
 
-def _how_far(chat: Chat, turn: Turn, changes: list[Change]) -> None:
+def _how_far(chat: Chat, turn: Turn, changes: list[Change], memory: list[str]) -> None:
     """Ask whether the files go back too, where some can."""
     from ..tools import undo
 
-    seen = [(change, undo.look(change)) for change in changes]
+    secret = control.secrecy(chat.agent)
+    seen = [(change, undo.look(change, secret)) for change in changes]
     able = [change for change, why in seen if not why]
     stay = [(why, change) for change, why in seen if why in ("lost", "other")]
     if able:
         chat.say("plain", text="\n".join([chat.texts["rewind_files"], *(f"  {one_line(c.path, 300)}" for c in able)]))
     for why, change in stay:
         chat.say(f"rewind_{why}", path=one_line(change.path, 300))
+    if memory:
+        chat.say("rewind_memory", files=one_line(", ".join(memory), 300))
     if not able:
         return _go_back(chat, turn, [])
     rows = [chat.texts["rewind_talk"], chat.texts["rewind_both"].format(n=len(able)), chat.texts["cancel"]]
@@ -83,15 +87,13 @@ def _go_back(chat: Chat, turn: Turn, files: list[Change]) -> None:
 @command(group="talk")
 def context(chat: Chat, args: str) -> None:
     """what fills the model's context"""
-    from prompt_toolkit.utils import get_cwidth
-
     parts, window = control.context(chat.agent), chat.agent.context_win
     lines = list[str]()
     for name, tokens in parts.items():
         if tokens:
             label = chat.texts[f"context_{name}"]
             bar = "█" * min(BAR, -(-BAR * tokens // window))
-            gap = " " * (24 - get_cwidth(label))
+            gap = " " * (24 - cells(label))
             lines.append(f"  {label}{gap}{tokens:>9,}  {100 * tokens / window:>3.0f} %  {bar}")
     total = sum(parts.values())
     about = {"total": f"{total:,}", "window": f"{window:,}", "percent": f"{100 * total / window:.0f}"}
@@ -112,11 +114,7 @@ def steer(chat: Chat, args: str) -> None:
     """tell the running task something, at its next turn"""
     if not args:
         return chat.error("steer_usage")
-    if not chat.running:
-        return chat.submit(args)
-    chat.agent.guard.user_said(args)
-    chat.agent.intervene = "\n".join(filter(None, [chat.agent.intervene, args]))
-    return chat.say("steered")
+    return chat.say("steered") if chat.steered(args) else chat.submit(args)
 
 
 @command(usage="[TASK|off]", group="task")

@@ -16,19 +16,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from .. import __version__, paths
+from .. import __version__, control, paths
 from ..config import Config, Model, resolve_secret
 from ..errors import BudgetError, ConfigError, GAError, LLMError, ToolError
-from ..prompts import say
+from ..prompts import language, say
 from ..safety.guard import contain, zones_of
 from ..safety.policy import Origin, parse_rules
 from ..safety.redact import Redactor
 from ..safety.sandbox import Sandbox, why_not
 from ..safety.term import one_line
 from ..store.ledger import Ledger
+from .cells import fitted
+from .log import in_one_line
+
+if TYPE_CHECKING:
+    from agentmain import GenericAgent
 
 LIMIT, PATIENCE = 10.0, 8.0  # seconds for a check, and for a call that one makes
 NEEDED = ("requests", "prompt_toolkit", "rich", "websockets")
@@ -65,15 +71,17 @@ def run_doctor(offline: bool) -> int:
 
     broken = together([read])  # a mykey.py may hang
     lines = [*broken, *report(found[0] if found else Config(), offline=offline)]
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.write(fitted("".join(f"{line}\n" for line in lines), sys.stdout))
     return int(any(line.state == "problem" for line in lines))
 
 
-def report(config: Config, *, offline: bool = False) -> list[Line]:
-    """What works and what does not, without keys. Unless `offline`, each model is asked for a word (some tokens)."""
+def report(config: Config, agent: GenericAgent | None = None, *, offline: bool = False) -> list[Line]:
+    """What works and what does not, without keys; first in the chat of this `agent`. Unless `offline`, each model is asked
+    for a word (some tokens)."""
     dates = list[tuple[str, float]]()
     models = [lambda n=n, m=m: _model(n, m, config, offline, dates) for n, m in enumerate(config.models)]
-    checks: list[Check] = [_program, _home, lambda: _files(config), *models]
+    checks: list[Check] = _of_this_chat(agent, offline, dates) if agent else []
+    checks += [_program, _home, lambda: _files(config), *models]
     checks += [
         lambda: _sandbox(config),
         _browser,
@@ -81,9 +89,9 @@ def report(config: Config, *, offline: bool = False) -> list[Line]:
         lambda: _limits(config),
         _terminal,
     ]
-    lines = [*together(checks), _clock(dates)]
+    lines = [*together(checks), *together([lambda: iter([_clock(dates)])])]
     if not config.models:
-        lines.append(Line("problem", say("no_key"), say("doctor_no_model", ga=this_program())))
+        lines.append(Line("problem", say("no_key"), say("doctor_no_model")))
     hide = Redactor(config.hidden())
     return [Line(line.state, hide(line.text), hide(line.mend)) for line in lines]
 
@@ -98,6 +106,8 @@ def together(checks: Sequence[Check], limit: float = LIMIT) -> list[Line]:
             lines.extend(check())
         except (GAError, OSError) as error:
             lines.append(Line("problem", str(error)))
+        except Exception as error:  # a bug ends this check, and is told like what it looks for
+            lines.append(Line("problem", in_one_line(error, "make a check")))
 
     threads = [
         threading.Thread(target=work, args=job, name="doctor-check", daemon=True)
@@ -110,6 +120,55 @@ def together(checks: Sequence[Check], limit: float = LIMIT) -> list[Line]:
         thread.join(max(0.0, end - time.monotonic()))
     ready = zip(threads, found, strict=True)
     return [line for thread, lines in ready for line in [*lines, *([late] if thread.is_alive() else [])]]
+
+
+def _of_this_chat(agent: GenericAgent, offline: bool, dates: list[tuple[str, float]]) -> list[Check]:
+    """What counts in the conversation, which may not be what is configured."""
+
+    def model() -> Iterator[Line]:
+        name, used, window = agent.client.name, sum(control.context(agent).values()), agent.context_win
+        yield Line("ok", say("doctor_here_model", name=name, used=f"{used:,}", window=f"{window:,}"))
+        asked = agent.client.backend.model
+        if asked.kind != "mixin" and asked not in agent.config.models:  # /session.… has changed it
+            yield from _model(
+                next(n for n, _, chosen in agent.list_llms() if chosen),
+                asked,
+                replace(agent.config, models=[asked]),
+                offline,
+                dates,
+            )
+        if agent.config.stale():
+            yield Line("note", say("doctor_here_stale"))
+
+    def saved() -> Iterator[Line]:
+        if (file := agent.session_file) is None:
+            yield Line("ok", say("doctor_here_new"))
+        else:
+            turns = len(control.turns(agent))
+            yield Line("ok", say("doctor_here_saved", id=agent.session_id, turns=turns, file=file))
+
+    def folder() -> Iterator[Line]:
+        try:
+            with tempfile.TemporaryFile(dir=agent.workspace) as file:
+                file.write(b"x")
+            yield Line("ok", say("doctor_here_folder", path=agent.workspace))
+        except OSError as error:
+            why = say("doctor_unwritable_folder", path=agent.workspace, why=error.strerror)
+            yield Line("problem", why, say("doctor_here_workspace"))
+
+    def walls() -> Iterator[Line]:
+        try:
+            held = agent.containment()
+            state = held.note or say("doctor_held" if held.sandbox else "doctor_free")
+            yield Line("note" if held.note else "ok", say("doctor_here_walls", state=state))
+        except ConfigError as error:
+            yield Line("problem", say("doctor_here_walls", state=say("doctor_refuses", why=error)), "/sandbox")
+        said = [*control.allowed_here(agent), *map(str, agent.guard.grants.said.values())]
+        yield Line("ok", say("doctor_here_asks", allowed=", ".join(said) or "–"))
+        if agent.guard.tainted:
+            yield Line("note", say("doctor_here_tainted", source=agent.guard.tainted))
+
+    return [model, saved, folder, walls, lambda: iter([Line("ok", say("doctor_here_language", name=language()))])]
 
 
 def _program() -> Iterator[Line]:
@@ -222,7 +281,7 @@ def _browser() -> Iterator[Line]:
     port, link_port = ports(paths.home())
     yield Line("ok", say("doctor_listeners", port=port, link_port=link_port))
     if not paths.pairing().is_file():
-        yield Line("note", say("doctor_unpaired"), f"{this_program()} browser setup")
+        yield Line("note", say("doctor_unpaired"), f"{paths.this_program()} browser setup")
         return
     from TMWebDriver import TMWebDriver
 
@@ -230,7 +289,7 @@ def _browser() -> Iterator[Line]:
         with TMWebDriver() as driver:
             browsers = driver.status(PATIENCE / 2)["browsers"]
     except ToolError as error:  # it may simply not be open
-        yield Line("note", say("doctor_browser", state=error), f"{this_program()} browser status")
+        yield Line("note", say("doctor_browser", state=error), f"{paths.this_program()} browser status")
         return
     for browser in browsers:
         state = browser.get("error") or say("doctor_tabs", tabs=browser["tabs"], ms=f"{browser['ms']:.0f}")
@@ -317,9 +376,3 @@ def _clock(dates: Sequence[tuple[str, float]], now: Callable[[], float] = time.t
         "win32": "w32tm /resync",
     }
     return Line("problem", say("doctor_skew", now=about, seconds=f"{skew:+.0f}"), mends.get(sys.platform, "date"))
-
-
-def this_program() -> str:
-    from .chat import this_program as called
-
-    return called()

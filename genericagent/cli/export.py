@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import paths
+from ..abort import Abort
 from ..errors import SessionError, ToolError, UsageError
 from ..prompts import catalog
 from ..safety.term import clean, one_line
 from ..store import archive, atomic, journal, search
 from ..tools.code_run import child_env
 from .export_page import as_html
-from .export_text import as_markdown, counted
+from .export_text import as_markdown, counted, turns_in
 from .transcript import Transcript, transcript
 
 TERMINAL = Path("/dev/tty")
@@ -32,27 +33,49 @@ PROGRAMS = (
 )  # fmt: skip
 
 
-def export(agent: Any, wish: str = "", session: str = "", terminal: Path = TERMINAL) -> str:
+def export(
+    agent: Any,
+    wish: str = "",
+    session: str = "",
+    terminal: Path = TERMINAL,
+    *,
+    overwrite: bool = False,
+    stop: Abort | None = None,
+) -> str:
     """Export the agent's conversation, or a saved one (as journal.find names it); returns what was done, in one line.
 
     `wish` is `[md|html] [file]` or `clip [osc52]`; without a form the file's ending tells, else it is md. A file is
-    relative to the agent's workspace and replaces none. Raises UsageError, SessionError, ToolError.
+    relative to the agent's workspace and replaces none unless it may `overwrite`. Raises UsageError, SessionError, ToolError,
+    and Aborted by `stop`.
     """
     texts = catalog("export")
     form, target = _parsed(wish, texts)
     told, damaged = _told(agent, session, texts)
     data = (as_html if form == "html" else as_markdown)(told, texts).encode()
-    facts = {"turns": len(told.turns), "size": counted(-(-len(data) // 1024))}
+    facts = {"turns": turns_in(told, texts), "size": counted(-(-len(data) // 1024))}
     if form == "clip":
-        done = _copied(agent, data, bool(target), facts, terminal, texts)
+        done = _copied(agent, data, bool(target), facts, terminal, texts, stop or Abort())
     else:
-        path = _written(_place(agent.workspace, target, told, form, texts), data, texts)
-        done = texts["written"].format(path=path, **facts)
+        slugs = (re.sub(r"[^\w.]+", "-", text)[:60].strip("-.") for text in (told.title, told.id, "session"))
+        path = _place(agent.workspace, target, next(filter(None, slugs)), form, texts)
+        path = _written(path, data, texts, overwrite and bool(target))
+        done = texts["written"].format(path=one_line(str(path), 1000), **facts)
     return done + (texts["damaged"].format(n=damaged) if damaged else "")
+
+
+def in_the_way(agent: Any, wish: str) -> Path | None:
+    """The file that `wish` names, where there is one already; only that may be overwritten. Raises as export does."""
+    texts = catalog("export")
+    form, target = _parsed(wish, texts)
+    if form == "clip" or not target:
+        return None
+    path = _place(agent.workspace, target, "", form, texts)
+    return path if path.is_file() and not path.is_symlink() else None
 
 
 def _parsed(wish: str, texts: Mapping[str, str]) -> tuple[str, str]:
     """(md, html or clip; what stands behind it)"""
+    wish = re.sub(r"[\r\n\v\f]+", " ", wish)
     word, *rest = wish.split(maxsplit=1) or [""]
     if word.lower() not in ("md", "html", "clip"):
         return ("html" if wish.lower().endswith((".html", ".htm")) else "md"), wish.strip()
@@ -81,24 +104,25 @@ def _told(agent: Any, session: str, texts: Mapping[str, str]) -> tuple[Transcrip
 # files
 
 
-def _place(workspace: Path, target: str, told: Transcript, form: str, texts: Mapping[str, str]) -> Path:
-    slugs = (re.sub(r"[^\w.]+", "-", text)[:60].strip("-.") for text in (told.title, told.id, "session"))
-    name = next(filter(None, slugs))
+def _place(workspace: Path, target: str, name: str, form: str, texts: Mapping[str, str]) -> Path:
     try:
         path = workspace / Path(target).expanduser() if target else workspace / f"{name}.{form}"
         if not target:
             workspace.mkdir(parents=True, exist_ok=True)
         if path.is_dir() or target.endswith(("/", os.sep)):
-            raise UsageError(texts["folder"].format(path=path))
+            raise UsageError(texts["folder"].format(path=one_line(str(path), 300)))
         if not path.parent.is_dir():
-            raise UsageError(texts["no_folder"].format(path=path.parent))
+            raise UsageError(texts["no_folder"].format(path=one_line(str(path.parent), 300)))
     except (OSError, ValueError, RuntimeError) as error:  # too long; ~nobody
         raise ToolError(texts["no_file"].format(path=one_line(target or name), why=_why(error))) from error
     return path if path.suffix else path.with_name(f"{path.name}.{form}")
 
 
-def _written(path: Path, data: bytes, texts: Mapping[str, str]) -> Path:
+def _written(path: Path, data: bytes, texts: Mapping[str, str], overwrite: bool) -> Path:
     """Write a new file of that name, or of one with a number if there is one, for the user's eyes only."""
+    if overwrite:
+        atomic.write_own(path, data)
+        return path
     for n in count(1):
         free = path if n == 1 else path.with_stem(f"{path.stem}-{n}")
         if os.path.lexists(free):
@@ -123,7 +147,13 @@ def _why(error: Exception) -> str:
 
 
 def _copied(
-    agent: Any, data: bytes, by_terminal: bool, facts: dict[str, Any], terminal: Path, texts: Mapping[str, str]
+    agent: Any,
+    data: bytes,
+    by_terminal: bool,
+    facts: dict[str, Any],
+    terminal: Path,
+    texts: Mapping[str, str],
+    stop: Abort,
 ) -> str:
     if by_terminal:
         _to_terminal(data, terminal, texts)
@@ -132,24 +162,30 @@ def _copied(
     for program, *args in PROGRAMS:
         if found := shutil.which(program):
             given = data.decode().encode("utf-16") if program == "clip.exe" else data  # its code page has not all signs
-            failed = _run([found, *args], given, child_env(os.environ, *agent.secrets()))
+            failed = _run([found, *args], given, child_env(os.environ, *agent.secrets()), stop)
+            stop.check()
             if not failed:
                 return texts["copied"].format(name=program, **facts)
             why = why or f"{program}: {failed}"
     raise ToolError(texts["clipboard_failed"].format(why=why) if why else texts["no_clipboard"])
 
 
-def _run(command: list[str], data: bytes, env: dict[str, str]) -> str:
+def _run(command: list[str], data: bytes, env: dict[str, str], stop: Abort) -> str:
     """Give a program its input; "" or why it failed. What stays behind to serve the clipboard holds no pipe of ours."""
     with tempfile.TemporaryFile() as said:
         try:
-            done = subprocess.run(
-                command, input=data, stdout=subprocess.DEVNULL, stderr=said, env=env, timeout=WAIT, start_new_session=True
+            done = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, env=env, start_new_session=True
             )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return f"no end within {WAIT:.0f} s"
         except OSError as error:
             return _why(error)
+        with done:
+            stop.on_set(done.kill)
+            try:
+                done.communicate(data, WAIT)
+            except subprocess.TimeoutExpired:
+                done.kill()
+                return f"no end within {WAIT:.0f} s"
         said.seek(0)
         told = one_line(said.read(4096).decode("utf-8", "replace"), 200)
     return (told or f"exit code {done.returncode}") if done.returncode else ""

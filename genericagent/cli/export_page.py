@@ -15,8 +15,9 @@ from .transcript import Call, Image, Piece, Said, Transcript, Turn
 
 IMAGE_CHARS = 1 << 20  # of base64; a larger image is only named
 OPEN_LINES = 12  # of a result; a longer one is folded
-# a table's row, a heading, code, bold
-_MARKS = re.compile(r"^(\|.*)$|^#{1,6} +(.+)$|`([^`\n]+)`|\*\*([^*\n]+)\*\*", re.M)
+# a heading, code, bold
+_MARKS = re.compile(r"^#{1,6} +(.+)$|`([^`\n]+)`|\*\*([^*\n]+)\*\*", re.M)
+_RULE = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")  # below a table's head
 
 Texts = Mapping[str, str]
 
@@ -52,6 +53,8 @@ def _item(item: Turn | Said, texts: Texts) -> Iterator[str]:
         yield "</article>\n"
     elif item.kind == "user":
         yield f'<section class="user">\n<h2>{escape(texts["you"])}</h2>\n{_prose(item.text)}{_images(item.images, texts)}</section>\n'
+    elif item.kind == "ran":
+        yield f'<section class="ran">\n<h2>{escape(texts["ran"])}</h2>\n<pre>{escape(item.text)}</pre></section>\n'
     elif item.kind == "note":
         yield f'<details class="note"><summary>{escape(texts["note"])}</summary><pre>{escape(item.text)}</pre></details>\n'
     else:
@@ -59,18 +62,55 @@ def _item(item: Turn | Said, texts: Texts) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """Markdown as far as it helps reading: code, headings, bold; all else stays as it was typed."""
+    """Markdown as far as it helps reading: code, tables, headings, bold; all else stays as it was typed."""
     out = []
     for _, body, code in code_blocks(text):
         if code:
             out.append(f"<pre>{escape(body)}</pre>\n")
-        elif body.strip():
-            out.append(f'<div class="prose" dir="auto">{_MARKS.sub(_marked, escape(body.strip()))}</div>\n')
+        else:
+            out += _tables(body.split("\n"))
     return "".join(out)
 
 
+def _tables(lines: list[str]) -> Iterator[str]:
+    """Text that is no code, its tables as such."""
+    plain, at = list[str](), 0
+    while at < len(lines):
+        width, end = len(_cells(lines[at])), at + 2
+        if not (
+            lines[at + 1 : end]
+            and "|" in lines[at]
+            and _RULE.match(lines[at + 1])
+            and len(_cells(lines[at + 1])) == width
+        ):
+            plain.append(lines[at])
+            at += 1
+            continue
+        while end < len(lines) and "|" in lines[end]:
+            end += 1
+        yield _text(plain)
+        head, *rows = ((_cells(line) + [""] * width)[:width] for line in [lines[at], *lines[at + 2 : end]])
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows)
+        top = "".join(f"<th>{cell}</th>" for cell in head)
+        yield f'<table dir="auto">\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n'
+        plain, at = [], end
+    yield _text(plain)
+
+
+def _cells(line: str) -> list[str]:
+    """Of a table's row, as HTML."""
+    line = re.sub(r"(?<!\\)\|$", "", line.strip().removeprefix("|"))
+    cells = (cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line))
+    return [_MARKS.sub(_marked, escape(cell)) for cell in cells]
+
+
+def _text(lines: list[str]) -> str:
+    text = "\n".join(lines).strip()
+    return f'<div class="prose" dir="auto">{_MARKS.sub(_marked, escape(text))}</div>\n' if text else ""
+
+
 def _marked(match: re.Match[str]) -> str:
-    tag = ("code", "strong", "code", "b")[(match.lastindex or 1) - 1]
+    tag = ("strong", "code", "b")[(match.lastindex or 1) - 1]
     return f"<{tag}>{match[match.lastindex or 1]}</{tag}>"
 
 

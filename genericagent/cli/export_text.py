@@ -32,6 +32,9 @@ def _said(item: Said, texts: Texts) -> Iterator[str]:
         yield f"## {texts['you']}"
         yield _prose(item.text)
         yield from (_image(image.data, texts) for image in item.images)
+    elif item.kind == "ran":
+        yield f"## {texts['ran']}"
+        yield fenced(item.text, "text")
     elif item.kind == "note":
         yield _folded(texts["note"], item.text)
     else:
@@ -129,7 +132,11 @@ def about(told: Transcript, texts: Texts) -> list[str]:
     """Two lines on the whole: where it comes from, what it took."""
     date = time.strftime("%Y-%m-%d %H:%M", time.localtime(told.created)) if told.created else "?"
     first = texts["about"].format(model=told.model, date=date, folder=told.folder)
-    return [first, f"{texts['turns'].format(n=counted(len(told.turns)))} · {used(told.total, texts)}"]
+    return [first, f"{turns_in(told, texts)} · {used(told.total, texts)}"]
+
+
+def turns_in(told: Transcript, texts: Texts) -> str:
+    return texts["one_turn" if len(told.turns) == 1 else "turns"].format(n=counted(len(told.turns)))
 
 
 def used(meter: Meter, texts: Texts) -> str:

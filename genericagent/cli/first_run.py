@@ -1,6 +1,7 @@
 """The chat without a model: choose a provider, paste the key, choose a model; one call proves it before it is saved.
 
-Plain lines for every terminal. Nothing is written before a model has answered.
+Plain lines for every terminal. Nothing is written before a model has answered. The terminal echoes nothing meanwhile: a key
+may be pasted at any question, also before it is asked. What is typed is shown only where and as long as it can be an answer.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from prompt_toolkit.utils import get_cwidth
 
 from .. import paths, prompts
 from ..abort import Abort
@@ -25,6 +28,7 @@ from ..safety.keylike import key_in
 from ..safety.redact import Redactor
 from ..safety.term import clean, one_line
 from ..store import atomic
+from .cells import fitted
 from .demo import scripted_model
 from .trial import try_model
 
@@ -57,7 +61,8 @@ def chosen_model(config: Config) -> Iterator[tuple[str, str | None] | None]:
     """Ask at the terminal. Yields (what the first screen says, a configuration file or None for the usual ones), None
     when the user leaves. Raises KeyboardInterrupt on Ctrl-C, ConfigError or ToolError where nothing can be saved."""
     try:
-        found = _choose(config)
+        with _silent():
+            found = _choose(config)
     except KeyboardInterrupt:
         sys.stdout.write("\n")
         raise
@@ -73,7 +78,7 @@ def _say(key: str, **values: object) -> str:
 
 
 def _tell(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(fitted(f"{text}\n", sys.stdout))
     sys.stdout.flush()
 
 
@@ -84,7 +89,8 @@ def _choose(config: Config) -> str | None:
     ways = _say("ways", export=EXPORT, file=file, home=paths.home())
     menu = "\n".join([*(one_line(p, 300) for p in config.problems), _say("welcome"), *lines, _say("offer_demo"), ways])
     _tell(menu)
-    while word := _asked("choose").lower():
+    numbers = [str(n) for n, _ in enumerate(choices, 1)]
+    while word := _asked("choose", lambda typed: typed.lower() in ("d", "de", "dem", "demo", *numbers)).lower():
         if word in ("d", "demo"):
             return "demo"
         if word.isdecimal() and 1 <= int(word) <= len(choices):
@@ -118,19 +124,22 @@ def _set_up(choice: Choice, config: Config) -> dict[str, str] | None:
     entry = {"api": choice.api, "base_url": choice.base_url, "model": "", "api_key": ""}
     names = choice.models
     step = "model" if names else "key" if choice.base_url else "address"
+    bad_key = False
     while True:
         try:
             if step == "address":
-                if not (word := _asked("address")):
+                if not (word := _asked("address", _may_be_address)):
                     return None
                 entry |= {"base_url": clean_address(word), "api_key": ""}  # a key is for the address it was given for
                 _model(entry | {"api_key": "unknown"})
                 step = "key"
             elif step == "key":
                 entry["api_key"] = clean_key(_hidden(_say("key", address=entry["base_url"])))
-                if not entry["api_key"] and not is_loopback(entry["base_url"]):
+                again, bad_key = bad_key, False
+                if entry["api_key"] or (is_loopback(entry["base_url"]) and not again):
+                    step = "list"
+                elif not again or not (step := _other_way("list")):
                     return None
-                step = "list"
             elif step == "list":
                 _tell(_say("listing"))
                 names = []
@@ -150,12 +159,18 @@ def _set_up(choice: Choice, config: Config) -> dict[str, str] | None:
                 return entry
         except GAError as error:
             _tell(_failed(error, entry))
-            steps = {"k": "key", "a": "address", "m": "model", "r": step}
-            while (word := _asked("what_now").lower()) and word not in steps:
-                pass
-            if not word:
+            bad_key = step == "key" or (isinstance(error, LLMError) and error.status in (401, 403))
+            step = "key" if bad_key else _other_way(step)
+            if not step:
                 return None
-            step = steps[word]
+
+
+def _other_way(step: str) -> str:
+    """The step that the user wants next, `step` again for "r"; "": back to the beginning."""
+    steps = {"k": "key", "a": "address", "m": "model", "r": step, "": ""}
+    while (word := _asked("what_now", lambda typed: typed.lower() in steps).lower()) not in steps:
+        pass
+    return steps[word]
 
 
 def _failed(error: GAError, entry: dict[str, str]) -> str:
@@ -181,16 +196,35 @@ def _pick(names: Sequence[str]) -> str:
             _tell(f"{number:>4}  {one_line(name)}")
         if len(shown) > SHOWN:
             _tell(_say("more", count=len(shown) - SHOWN))
-        word = _asked("pick" if names else "type_name")
+        word = _asked("pick" if names else "type_name", lambda typed: _may_be_name(typed, names))
         if word.isdecimal() and 1 <= int(word) <= len(shown[:SHOWN]):
             return shown[int(word) - 1]
         if not word or not names or word in names or word == typed:
             return word
-        shown, typed = [name for name in names if word.lower() in name.lower()], word
-        if len(shown) == 1:
-            return shown[0]
-        if not shown:
-            _tell(_say("no_such", name=one_line(word)))
+        found, typed = [name for name in names if word.lower() in name.lower()], word
+        shown = found or shown
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            _tell(_say("no_such"))
+
+
+def _like_key(text: str) -> bool:
+    """Whether it may be a key: of a vendor's form, or with a long run in which digits and letters are mixed."""
+    runs = re.findall(r"[^\W_]{10,}", text)
+    return bool(key_in(text)) or any(len(run) > 23 or len(re.findall(r"\d+|[a-z]+|[A-Z]+", run)) > 3 for run in runs)
+
+
+def _may_be_address(typed: str) -> bool:
+    """Whether it is on the way to an address."""
+    begun = any(word.startswith(typed) for word in ("https:", "localhost:"))
+    return begun or (bool(re.search(r"[.:/]", typed)) and not _like_key(typed))
+
+
+def _may_be_name(typed: str, names: Sequence[str]) -> bool:
+    """Whether a model may be called so: one of the list, where there is one."""
+    known = any(typed.lower() in name.lower() for name in names) or (typed.isdecimal() and len(typed) < 5)
+    return known if names else not _like_key(typed)
 
 
 def clean_address(text: str) -> str:
@@ -241,18 +275,75 @@ def save(entry: dict[str, str], file: Path) -> list[str]:
     return warnings
 
 
-def _asked(key: str) -> str:
-    """A line of the user, "" when they leave. A key is not taken where it is seen."""
+def _asked(key: str, may_show: Callable[[str], bool]) -> str:
+    """A line of the user, "" when they leave. What may be a key is not taken here, and was not seen."""
     _tell(_say(key))
-    try:
-        word = clean(input("> ")).strip()
-    except EOFError:
-        _tell("")
-        return ""
-    if key_in(word):
-        _tell(_say("key_seen"))
-        return _asked(key)
+    word = _line(may_show)
+    if word and not may_show(word) and (key not in ("pick", "type_name") or _like_key(word)):
+        _tell(_say("key_seen" if len(word) > 7 else "not_that"))
+        return _asked(key, may_show)
     return word
+
+
+# the terminal
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """No echo, and each character as it is typed."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        yield
+        return
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    silent = [*before[:6], [*before[6]]]
+    silent[3] &= ~(termios.ECHO | termios.ICANON)
+    silent[6][termios.VMIN], silent[6][termios.VTIME] = 1, 0
+    silent[6][termios.VSUSP] = b"\0"  # who is put to sleep here would leave it so to the shell
+    try:
+        termios.tcsetattr(fd, termios.TCSADRAIN, silent)
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, before)  # what came late is thrown away: it may be a piece of the key
+
+
+def _line(may_show: Callable[[str], bool]) -> str:
+    """A line as it is typed, "" at the end of the input. Stars stand for what may not be shown."""
+    if os.name == "nt":
+        with contextlib.suppress(EOFError):
+            return clean(input("> ")).strip()
+        return ""
+    import select
+
+    fd, data, seen = sys.stdin.fileno(), b"", ""
+    while True:
+        ended = data.endswith((b"\n", b"\4"))
+        if ended or not select.select([fd], [], [], 0)[0]:  # what comes in one piece is looked at in one piece
+            typed = edited(data)
+            now = "> " + (typed if not typed or may_show(typed.strip()) else "*" * len(typed))
+            same = len(os.path.commonprefix([seen, now]))
+            back = get_cwidth(seen[same:])
+            sys.stdout.write("\b" * back + " " * back + "\b" * back + now[same:] + "\n" * ended)
+            sys.stdout.flush()
+            seen = now
+            if ended:
+                return typed.strip()
+        data += os.read(fd, 1) or b"\4"
+
+
+def edited(data: bytes) -> str:
+    """What typed bytes make of a line: without escape sequences, and with what Backspace, Ctrl-W and Ctrl-U take away."""
+    out = ""
+    for sign in re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|O.)?", "", data.decode("utf-8", "ignore")):
+        if sign in "\b\x7f":
+            out = out[:-1]
+        elif sign in "\x15\x17":
+            out = "" if sign == "\x15" else out.rstrip().rpartition(" ")[0]
+        elif sign.isprintable():
+            out += sign
+    return out
 
 
 def _hidden(prompt: str) -> str:
@@ -266,20 +357,12 @@ def _hidden(prompt: str) -> str:
     import select
 
     fd, data = sys.stdin.fileno(), b""
-    before = termios.tcgetattr(fd)
-    silent = [*before[:6], [*before[6]]]
-    silent[3] &= ~termios.ECHO
-    silent[6][termios.VSUSP] = b"\0"  # who is put to sleep here would leave the echo to the shell
-    try:
-        termios.tcsetattr(fd, termios.TCSAFLUSH, silent)
-        sys.stdout.write(prompt)
-        sys.stdout.flush()
-        while not data or select.select([fd], [], [], PASTE)[0]:
-            more = os.read(fd, 65536)
-            data += more
-            if not more:
-                break
-    finally:
-        termios.tcsetattr(fd, termios.TCSAFLUSH, before)  # what came late is thrown away: it may be a piece of the key
-        _tell("")
-    return data.decode("utf-8", "replace")
+    termios.tcflush(fd, termios.TCIFLUSH)
+    sys.stdout.write(fitted(prompt, sys.stdout))
+    sys.stdout.flush()
+    while not data.endswith((b"\n", b"\4")) or select.select([fd], [], [], PASTE)[0]:
+        data += os.read(fd, 65536) or b"\4"
+        if data.endswith(b"\4"):
+            break
+    _tell("")
+    return "\n".join(map(edited, data.split(b"\n")))

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ..safety.term import clean
+from .. import paths
+from ..errors import GAError
+from ..prompts import say
+from ..safety.term import clean, one_line
 
 LARGEST = 2 << 20  # bytes; a larger one is set aside at the next start, one old one is kept
 
@@ -37,6 +40,15 @@ def start_log(folder: Path, redact: Callable[[str], str], lines: Iterable[str] =
     logger.propagate = False
     for line in lines:
         logger.info("%s", line)
+
+
+def in_one_line(error: Exception, doing: str) -> str:
+    """What the user is told of an error: an expected one in its own words; any other is a bug, with its traceback in the log."""
+    if isinstance(error, GAError):
+        return one_line(str(error), 500)
+    logging.getLogger(__name__).error("cannot %s", doing, exc_info=error)
+    what = one_line(f"{type(error).__name__}: {error}", 400)
+    return say("bug", what=what, log=paths.shown(paths.logs() / "ga.log"))
 
 
 class MaskedStream:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+from .. import paths
 from ..errors import ConfigError, ToolError, UsageError
 from ..prompts import say
 from ..safety.redact import Redactor
 from ..safety.term import clean, one_line
+from .cells import fitted
 
-USAGE = "ga memory log [N] | show N | revert N | inbox [N] | accept N | drop N|all | check"
+USAGE = "memory log [N] | show N | revert N | inbox [N] | accept N | drop N|all | check"
 SHOWN = 20  # changes
 
 
@@ -18,10 +21,10 @@ def run_memory(argv: Sequence[str]) -> tuple[str, int]:
     """(text, exit code) of the words behind `ga memory` or `/memory`. Raises UsageError, ToolError."""
     word, *rest = argv or ["log"]
     if word in ("-h", "--help"):
-        return USAGE, 0
+        return f"{paths.this_program()} {USAGE}", 0
     every, wants = [word, *rest] == ["drop", "all"], word in ("show", "revert", "accept", "drop")
     if len(rest) > 1 or wants > len(rest) or (rest and not every and not (rest[0].isdecimal() and len(rest[0]) < 10)):
-        raise UsageError(f"usage: {USAGE}")
+        raise UsageError(f"usage: {paths.this_program()} {USAGE}")
     number, note = int(rest[0]) if rest and not every else SHOWN, "" if word == "revert" else _look()
     if word == "log":
         return note + _log(number), 0
@@ -46,7 +49,7 @@ def run_memory(argv: Sequence[str]) -> tuple[str, int]:
 
         faults = [_wrapped(one_line(fault, 300)) for fault in check()]
         return note + ("\n".join(faults) or say("memory_well")), int(bool(faults))
-    raise UsageError(f"usage: {USAGE}")
+    raise UsageError(f"usage: {paths.this_program()} {USAGE}")
 
 
 def redactor() -> Redactor:
@@ -74,15 +77,7 @@ def _look() -> str:
 
 
 def _wrapped(line: str) -> str:
-    """On a terminal, broken between words."""
-    import shutil
-    import sys
-    from textwrap import wrap
-
-    if not sys.stdout.isatty():
-        return line
-    width = shutil.get_terminal_size().columns
-    return "\n".join(wrap(line, width, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False))
+    return fitted(line, sys.stdout, " " * 6)
 
 
 def _log(most: int) -> str:

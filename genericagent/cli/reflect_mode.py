@@ -41,7 +41,7 @@ KEPT = 20  # results of a watcher that wait for the next chat; those after them 
 SHIPPED = {  # SHA-256 of the scripts as they are shipped: what is one of them needs nobody's word
     "autonomous": "5d6980de7ea746a804ea4f3e125e9d2529ff6fc966457d2d150721d0c4288f6b",
     "goal_mode": "017a48159230146667eddd034702463243e4d9f3d8315886ed1078ffd61483fb",
-    "scheduler": "4aab1ffc89b271d7ca7fbd3422291bfad77d0c7ef323ad0aad4a907eba44a80b",
+    "scheduler": "1ddf6ebe1592333503be721ee01d14fd3ce1c42acc776ed8c14eb0bb575f1b50",
 }
 Stamp = tuple[int, int]
 

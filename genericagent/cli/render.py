@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from .. import paths
 from ..safety.term import Stripper, clean, one_line, only_colours
+from .cells import WORD, broken, wrapped
 
 LONGEST_LINE = 4_000  # characters without a line feed before a soft break
 LONGEST_BLOCK = 8_000  # characters of an unfinished block before what is there gets shown
@@ -80,18 +81,21 @@ _TOOL_FENCE = "`````"
 _OURS = re.compile(r"(?m)^((?:\x1b\[[0-9;]*m)*)(?=[❯✓✗●▸▾⏳]|── )")  # how our own lines begin
 _PADDING = re.compile(r" +(?=(?:\x1b\[0?m)?$)", re.M)  # rich fills lines up, which is a nuisance when copying
 _EMPTY = re.compile(r"\A(?:(?:\x1b\[[0-9;]*m)*\n)+|(?:\n(?:\x1b\[[0-9;]*m)*)+\Z")
-# Chinese and Japanese text may break after each character, but not before closing nor after opening marks.
-_WIDE, _OPENING, _CLOSING = ("\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60", "「『（《【〈", "，。、；：！？）」』】》〉")
-_WORD = re.compile(rf"\s*(?:[{_OPENING}]*[{_WIDE}][{_CLOSING}]*|[^\s{_WIDE}]+[{_CLOSING}]*)\s*")
-
 
 # kind of piece → (colour as SGR parameters, what stands before the text); md and code are painted by rich
 _FORMS = {
     "title": ("1", ""), "plain": ("", ""), "user": ("1;36", "❯ "), "turn": ("2", "── "), "fence": ("2", ""),
     "dim": ("2", ""), "summary": ("2;3", "▸ "), "tool": ("36", "● "), "output": ("2", "  "), "ok": ("32", "✓ "),
     "asked": ("33", ""), "fail": ("31", "✗ "), "notice": ("33", ""), "error": ("31", ""), "question": ("1", ""), "md": ("", ""),
-    "code": ("", ""), "fold": ("1;2", "▾ "),
+    "code": ("", ""), "fold": ("1;2", "▾ "), "copy": ("", ""),
 }  # fmt: skip
+_AS_IT_IS = {
+    "md",
+    "code",
+    "fence",
+    "output",
+    "copy",
+}  # kinds whose long lines are left to the terminal: they can be copied
 _LOOSE = {"fold", "md", "fence", "turn", "question", "asked", "user"}  # kinds with an empty line before them
 _TIGHT = {("fence", "code"), ("code", "code"), ("code", "fence"), ("question", "question"), ("asked", "asked")}
 
@@ -354,11 +358,11 @@ class View:
         self._holding = self._alive and not self.verbose
         self._said = ""  # the newest paragraph of the model
         self.asking = self.whole = ""  # the id of a question of permission that waits for its answer; all of it
-        self._since = self._clock()
+        self._since = self._asked = self._clock()
         self._until = 0.0  # when the next try begins
 
     def feed(self, item: Mapping[str, Any]) -> list[Piece]:
-        self.asking = ""  # a task that asks is silent until it is answered or stopped
+        self.answered()  # a task that asks is silent until it is answered or stopped
         if event := item.get("event"):
             return [*self._text(self._strip.flush()), *self._event(event, item.get("turn", 0))]
         if "done" in item:
@@ -418,7 +422,15 @@ class View:
 
     def ask(self, question: str) -> list[Piece]:
         """A question of permission, and how to answer it."""
-        return [*(Piece("asked", line) for line in question.split("\n")), Piece("dim", self.texts["may_choices"])]
+        view = "" if question == self.whole else self.texts["may_view"]
+        how = Piece("dim", self.texts["may_choices"].format(view=view))
+        return [*(Piece("asked", line) for line in question.split("\n")), how]
+
+    def answered(self) -> str:
+        """The id of the question of permission that was open; the time it waited is not the tool's."""
+        asked, self.asking = self.asking, ""
+        self._since += self._clock() - self._asked if asked else 0.0
+        return asked
 
     def _text(self, text: str) -> list[Piece]:
         if self._tool:
@@ -457,6 +469,7 @@ class View:
             return self._tool_done(self._tool, bool(event.get("ok")), clean(str(event.get("result") or "")))
         if kind == "ask":
             self.asking, self.whole = str(event.get("id")), clean(str(event.get("whole")))
+            self._asked = self._clock()
             return self.ask(clean(str(event.get("question"))))
         if kind == "notice":
             return [Piece("notice", one_line(str(event.get("text")), 500))]
@@ -513,8 +526,11 @@ class View:
         status, pieces = item.get("status", "done"), []
         if status == "needs_input":
             question = item.get("question") or {}
-            choices = question.get("candidates") or []
-            pieces.append(Piece("question", clean(str(question.get("question") or ""))))
+            several = (
+                len(parts := question.get("questions") or [question]) > 1
+            )  # then each is shown when it is its turn
+            choices = any(part.get("candidates") for part in parts)
+            pieces += [] if several else [Piece("question", clean(str(question.get("question") or "")))]
             pieces.append(Piece("dim", self.texts["pick" if choices else "answer_below"]))
         elif status == "done":
             if item.get("answer") and not self._said:
@@ -589,44 +605,20 @@ class Painter:
             except Exception:  # a fault in the renderer costs the colours, not the text
                 logging.getLogger(__name__).exception("cannot render a piece of %d characters", len(piece.text))
         colour, mark = _FORMS[piece.kind]
-        if piece.kind in ("asked", "dim", "notice", "error"):  # sentences; what is to be copied is left to the terminal
-            piece = piece._replace(
-                text="\n".join(_at_words(line, width - len(mark)) for line in piece.text.split("\n"))
-            )
-        text = mark + (piece.text.replace("\n", "\n" + " " * len(mark)) if mark else piece.text)
-        if piece.note and piece.kind != "code":
-            text += f"  {piece.note}"
+        text = piece.text + (f"  {piece.note}" if piece.note and piece.kind != "code" else "")
+        if piece.kind not in _AS_IT_IS:
+            fit, room = _behind_bar if piece.kind == "asked" else wrapped, max(width - len(mark), 10)
+            text = "\n".join(row for line in text.split("\n") for row in fit(line, room))
+        text = mark + (text.replace("\n", "\n" + " " * len(mark)) if mark else text)
         return f"\x1b[{colour}m{text}\x1b[0m\n" if colour and self._colour else text + "\n"
 
 
-def _at_words(line: str, width: int) -> str:
-    """A long line broken between words, deeper lines under its indentation; code behind a bar keeps the bar in each row,
-    so that it cannot pass for what stands around it."""
-    import textwrap
-
+def _behind_bar(line: str, width: int) -> list[str]:
+    """Code behind a bar keeps the bar in each row, so that it cannot pass for what stands around it."""
     bar, code = line[: line.find("│") + 2], line[line.find("│") + 2 :]
-    if bar.strip() == "│":
-        return "\n".join(bar + row for row in _cells(code.expandtabs(4), max(width - len(bar) - 1, 10)))
-    if len(line) < width:
-        return line
-    indent = " " * (len(line) - len(line.lstrip()))
-    return "\n".join(
-        textwrap.wrap(line, max(width, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    )
-
-
-def _cells(text: str, width: int) -> list[str]:
-    """The text in rows of at most `width` cells, wide characters counted as two."""
-    from unicodedata import combining, east_asian_width
-
-    rows, used = [""], 0
-    for char in text:
-        cells = 0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1
-        if used + cells > width:
-            rows, used = [*rows, ""], 0
-        rows[-1] += char
-        used += cells
-    return rows
+    if bar.strip() != "│":
+        return wrapped(line, width)
+    return [bar + row for row in broken(code, max(width - len(bar) - 1, 10))]
 
 
 def _rich(piece: Piece, width: int, colour: bool) -> str:
@@ -659,7 +651,7 @@ def _kit() -> tuple[Callable[[str], Any], Callable[[str, str], Any], Any]:
     from rich.theme import Theme
 
     if hasattr(rich._wrap, "re_word"):  # rich has no public way to say where a line may break
-        rich._wrap.re_word = _WORD
+        rich._wrap.re_word = WORD
     # Nothing of the text may vanish: tags, link definitions and pictures are shown as text
     parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
     parser.disable(["reference", "image"])

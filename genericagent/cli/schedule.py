@@ -15,9 +15,9 @@ from ..safety.term import one_line
 from ..schedule import Job, Mark, Runs, add_job, load_jobs, marks_of, next_run, remove, switch
 from ..store.outbox import Outbox
 from .args import Parser
+from .cells import cells, fitted
 
-ABOUT = "Jobs that are done at set times, as long as `ga --reflect scheduler` runs."
-EXAMPLE = 'example: ga schedule add news "what is new in the world" --at 08:00 --repeat weekday'
+EXAMPLE = 'example: {ga} schedule add news "what is new in the world" --at 08:00 --repeat weekday'
 WORDS = {
     "run": "do a job now",
     "disable": "stop doing it",
@@ -59,10 +59,12 @@ def run_schedule(argv: Sequence[str], reflect: Callable[[Sequence[str]], int]) -
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ga schedule", description=ABOUT, epilog=EXAMPLE, allow_abbrev=False)
+    ga = paths.this_program()
+    about = f"Jobs that are done at set times, as long as `{ga} --reflect scheduler` runs."
+    parser = Parser(prog=f"{ga} schedule", description=about, epilog=EXAMPLE.format(ga=ga), allow_abbrev=False)
     sub = parser.add_subparsers(dest="word", metavar="WORD", title="words")
     sub.add_parser("list", help="the jobs, their next and last runs, and what could not be delivered")
-    add = sub.add_parser("add", help="a new job, done from its next time on", epilog=EXAMPLE)
+    add = sub.add_parser("add", help="a new job, done from its next time on", epilog=EXAMPLE.format(ga=ga))
     add.add_argument("name", metavar="NAME", help="letters, digits, - and _")
     add.add_argument("prompt", metavar="PROMPT", help="what is to be done")
     add.add_argument(
@@ -80,7 +82,7 @@ def _parser() -> Parser:
         help="where its result is shown: terminal (default, when the next chat starts), or a face's chat",
     )  # fmt: skip
     for word, about in WORDS.items():
-        sub.add_parser(word, help=about).add_argument("name", metavar="NAME", help="as in ga schedule list")
+        sub.add_parser(word, help=about).add_argument("name", metavar="NAME", help="as `list` shows it")
     return parser
 
 
@@ -100,8 +102,6 @@ def _add(runs: Runs, args: Any, now: float) -> int:
 
 
 def _list() -> int:
-    from .status import cells
-
     folder = paths.home() / "sche_tasks"
     runs, now = Runs(folder), time.time()
     jobs, problems = load_jobs(folder)
@@ -115,7 +115,7 @@ def _list() -> int:
     widths = [max(cells(row[column]) for row in rows) for column in range(4)] if rows else []
     for row in rows:
         padded = [cell + " " * (width - cells(cell)) for cell, width in zip(row, widths, strict=False)]
-        sys.stdout.write("  ".join([*padded, row[4]]) + "\n")
+        sys.stdout.write(fitted("  ".join([*padded, row[4]]) + "\n", sys.stdout, "  "))
     sys.stderr.writelines(f"PROBLEM: {one_line(problem, 500)}\n" for problem in problems)
     for message in Outbox(paths.home() / "outbox").pending():
         if message["failures"]:
@@ -153,4 +153,4 @@ def _warn_without_scheduler(runs: Runs) -> None:
 
 
 def _say(key: str, **values: object) -> None:
-    sys.stdout.write(one_line(text("watchers", key, **values), 1000) + "\n")
+    sys.stdout.write(fitted(one_line(text("watchers", key, **values), 1000) + "\n", sys.stdout))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..safety.term import one_line
+from .cells import broken, cut, wrapped
 from .composer import Typing
-from .status import cut
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -263,12 +263,15 @@ class Screen:
         return [(style, line + "\n") for style, line in lines] + [("bold", "❯ ")]
 
     def _queue(self, width: int) -> list[str]:
-        """The waiting messages, the next one first, and how to take the last one back."""
+        """What the task has not read yet; the waiting messages, the next one first, and how to take the last one back."""
         hide = getattr(self._chat.agent, "redact", str)
         waiting = list(map(hide, self._chat.waiting()))
         rows = [f"⏳ {one_line(text, 200)}" for text in waiting[:QUEUE_ROWS]]
         if waiting:
             rows.append(f"   {self._chat.texts['queued'].format(n=len(waiting))} · {self._chat.texts['take_back']}")
+        if steer := getattr(self._chat.agent, "intervene", None):
+            # the end of a narrow row is lost: what becomes of it comes first
+            rows.insert(0, f"↪ {self._chat.texts['steer_waits']}: {one_line(hide(steer), 200)}")
         return [cut(row, width) for row in rows]
 
     def _menu(self, width: int, height: int) -> list[tuple[str, str]]:
@@ -277,7 +280,10 @@ class Screen:
             return []
         first = max(0, min((menu.marked or 0) - height + 1, len(menu.rows) - height))
         return [
-            ("bold" if n == menu.marked else "", cut(f"{'❯' if n == menu.marked else ' '} {n + 1}. {row}", width))
+            (
+                "bold" if n == menu.marked else "",
+                cut(f"{'❯' if n == menu.marked else ' '} {n + menu.first}. {row}", width),
+            )
             for n, row in enumerate(map(one_line, menu.rows[first : first + height]), first)
         ]
 
@@ -349,17 +355,6 @@ class Screen:
 
 
 def _fold(text: str, width: int, rows: int) -> list[str]:
-    """The last `rows` screen rows of `text`, wide characters counted as two cells."""
-    from prompt_toolkit.utils import get_cwidth
-
-    folded: list[str] = []
-    for line in text.split("\n")[-rows:]:
-        row, used = "", 0
-        for char in line.expandtabs(4)[-width * rows :]:
-            cells = get_cwidth(char)
-            if used + cells > width:
-                folded.append(row)
-                row, used = "", 0
-            row, used = row + char, used + cells
-        folded.append(row)
-    return folded[-rows:]
+    """The last `rows` screen rows of `text`."""
+    lines = (line.expandtabs(4)[-width * rows :] for line in text.split("\n")[-rows:])
+    return [row for line in lines for part in wrapped(line, width) for row in broken(part, width)][-rows:]

@@ -9,11 +9,13 @@ import time
 from collections.abc import Sequence
 
 from .. import paths
+from ..control import titled
 from ..errors import ConfigError, UsageError
 from ..prompts import catalog
 from ..safety.redact import Redactor
 from ..safety.term import one_line
 from ..store import archive, search
+from .cells import fitted
 from .commands import age
 
 DAYS = archive.OLD // 86400
@@ -21,8 +23,9 @@ DAYS = archive.OLD // 86400
 
 def run_sessions(argv: Sequence[str]) -> int:
     """The subcommand. Returns the exit code: 1 when a session could not be archived. Raises UsageError, SessionError."""
-    parser = argparse.ArgumentParser(prog="ga sessions", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog=f"{paths.this_program()} sessions", description=__doc__, allow_abbrev=False)
     parser.add_argument("words", nargs="*", help='words that the conversation has; "in quotes": that stand together')
+    parser.add_argument("--all", action="store_true", help="also those of watchers and sub-agents")
     parser.add_argument("--days", type=float, default=math.inf, metavar="N", help="only those of the last N days")
     parser.add_argument(
         "--archive", nargs="?", type=float, const=DAYS, metavar="DAYS",
@@ -32,7 +35,7 @@ def run_sessions(argv: Sequence[str]) -> int:
         args = parser.parse_args(argv)
     except SystemExit as end:
         if end.code:
-            raise UsageError("see ga sessions --help") from None
+            raise UsageError(f"see {paths.this_program()} sessions --help") from None
         return 0
     now = time.time()
     if args.archive is not None:
@@ -45,20 +48,21 @@ def run_sessions(argv: Sequence[str]) -> int:
         return 1 if faults else 0
     if not args.days > 0:
         raise UsageError("--days must be more than 0")
-    return _show(" ".join(args.words), max(0.0, now - args.days * 86400), now)
+    return _show(" ".join(args.words), max(0.0, now - args.days * 86400), now, args.all)
 
 
-def _show(query: str, since: float, now: float) -> int:
+def _show(query: str, since: float, now: float, everything: bool) -> int:
     redact, texts = _redactor(), catalog("chat")
     if query.strip():
-        hits, damaged = search.search(query, since, now, 50, redact)
+        hits, damaged = search.search(query, since, now, 50, redact, everything=everything)
         found = [(hit.session, hit.around) for hit in hits]
     else:
         listed, damaged = search.listing(since)
-        found = [(info, "") for info in listed]
+        found = [(info, "") for info in listed if everything or not info.by]
     for info, around in found:
-        sys.stdout.write(f"{one_line(info.id)}  {age(texts, now - info.updated):>8}  {one_line(redact(info.title))}\n")
-        sys.stdout.write(f"    {one_line(around, 200)}\n" if around else "")
+        line = f"{one_line(info.id)}  {age(texts, now - info.updated):>8}  {one_line(redact(titled(info)))}\n"
+        line += f"    {one_line(around, 200)}\n" if around else ""
+        sys.stdout.write(fitted(line, sys.stdout, "  "))
     sys.stderr.writelines(f"warning: {one_line(name)} is damaged and is left out\n" for name in damaged)
     if not found:
         sys.stderr.write("no sessions\n")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .. import control, prompts
 from ..errors import ConfigError
 from ..safety.term import one_line
+from .cells import cells
 from .commands import command, pick
 
 if TYPE_CHECKING:
@@ -19,10 +20,9 @@ WISHES = ("off", "auto", "require")  # the strictest last
 @command(group="set")
 def tools(chat: Chat, args: str) -> None:
     """the tools, and what is allowed, asked, denied now"""
-    from prompt_toolkit.utils import get_cwidth
 
     def row(name: str, about: str, verdict: str) -> str:
-        return f"  {name:<28}{about}{' ' * (42 - get_cwidth(about))}{chat.texts[f'is_{verdict}']}"
+        return f"  {name:<28}{about}{' ' * (42 - cells(about))}{chat.texts[f'is_{verdict}']}"
 
     tools, risks = control.verdicts(chat.agent, renew=not chat.running)
     lines = [row(name, chat.texts[f"tool_{name}"], verdict) for name, verdict in tools.items()]

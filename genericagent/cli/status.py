@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from .. import paths
 from ..safety.term import one_line
+from .cells import cells, cut
 from .render import short
 
 BAR = 6  # cells of the context bar
@@ -70,19 +71,3 @@ def status_line(texts: Mapping[str, str], v: Vitals, state: str, turn: int, widt
     while len(parts) > 1 and cells(" · ".join(text for _, text in parts)) > width:
         parts.remove(max(parts))
     return cut(" · ".join(text for _, text in parts), width)
-
-
-def cells(text: str) -> int:
-    """Columns of a terminal, wide characters counted as two."""
-    from prompt_toolkit.utils import get_cwidth
-
-    return get_cwidth(text)
-
-
-def cut(text: str, width: int) -> str:
-    """The text's beginning that fits into `width` cells."""
-    if cells(text) <= width:
-        return text
-    while text and cells(text) > width - 1:
-        text = text[:-1]
-    return text + "…"

@@ -31,7 +31,8 @@ def run_import(argv: Sequence[str]) -> int:
     """The subcommand: says of each file what became of it. Its exit code is 1 when something could not be done.
     Raises UsageError, ToolError."""
     if len(argv) != 1 or argv[0].startswith("-"):
-        raise UsageError("usage: ga import PATH (the folder of an existing checkout, with memory/ or mykey.py)")
+        usage = "import PATH (the folder of an existing checkout, with memory/ or mykey.py)"
+        raise UsageError(f"usage: {paths.this_program()} {usage}")
     source = Path(argv[0]).expanduser()
     memory = source / "memory"
     if not source.is_dir() or not (memory.is_dir() or any((source / name).is_file() for name in KEYS)):

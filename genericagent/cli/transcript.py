@@ -72,9 +72,10 @@ class Turn:
 
 @dataclass(eq=False)
 class Said:
-    """The user's words, the program's own to the model, or how a task ended that did not go well."""
+    """The user's words, what the user ran with its output, the program's own words to the model, or how a task ended that
+    did not go well."""
 
-    kind: Literal["user", "note", "end"]
+    kind: Literal["user", "ran", "note", "end"]
     text: str
     images: list[Image] = field(default_factory=list)
 
@@ -110,6 +111,7 @@ class _Reader:
         self._begun: list[int] = []  # how many items there were at the begin of each task
         self._said, self._hidden = "", set[str]()  # the newest answer as it came; the tags that are taken out of it
         self._parsed: Iterator[Block] = iter(())  # its calls, where they stand in its text
+        self._ran: list[str] = []  # what the user's next message brings along that the user ran
         self._spent, self._task = Meter(), Meter()  # since the newest answer; since the task began
 
     def take(self, record: dict[str, Any]) -> None:
@@ -129,10 +131,13 @@ class _Reader:
         elif kind == "result":
             self._result(str(record.get("tool_use_id")), record.get("content"))
         elif kind == "usage":
-            for meter in (self._spent, self._task):
+            for meter in (self._task,) if record.get("aside") else (self._spent, self._task):
                 _add(meter, record, record.get("cost"))
         elif kind == "task":
             self._task_record(record)
+        elif kind == "outside" and isinstance(parts := record.get("parts"), list):
+            texts = [str(part[1]) for part in parts if isinstance(part, list) and len(part) == 2]
+            self._ran = texts if texts and parts[0][:1] == [""] else []
         elif kind == "line":
             self.out.title = self.out.title or self._line(title_of([record.get("text")]))
         elif kind == "session" and not self.out.id:
@@ -186,10 +191,18 @@ class _Reader:
             elif kind == "image" and users:  # else a result has it
                 images.append(_image(block))
             elif text and not _TOOLS.match(text):
-                said.append(text if users else tags.drop(text, "working_memory"))
+                said.append(self._own(text) if users else tags.drop(text, "working_memory"))
         text = self._seen("\n\n".join(said)).strip()
         if text or images:
             self.out.items.append(Said("user" if users and not message.get("lines") else "note", text, images))
+
+    def _own(self, text: str) -> str:
+        """What of a message is the user's own; what the user ran before comes out on its own."""
+        ran, self._ran = self._ran, []
+        if not ran or (at := text.find(f"\n\n{ran[0]}")) < 0:
+            return text
+        self.out.items.append(Said("ran", self._seen("\n\n".join(ran)).strip()))
+        return text[:at]
 
     def _answer(self, content: list[Block]) -> None:
         self._said, self._hidden = text_of(content), set()

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import LLMError
 
+TOO_LONG = re.compile(r"context|too (long|large|many)|maximum|exceed|token limit", re.I)
 RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 530)})
 MESSAGE_LIMIT = 400  # characters of a provider's words that are shown
 
@@ -33,6 +34,11 @@ _PERMANENT = re.compile(
     r"|exceed_context|unsupported|not_supported|bad_?request|tool_use_failed|too_large|policy|safety",
     re.I,
 )
+_NO_MODEL = re.compile(
+    r"model.{0,60}(?:not (?:exist|found|available|supported)|unknown|invalid)|(?:unknown|invalid|no such) model|模型不存在",
+    re.I,
+)
+_BUSY = re.compile(r"overloaded|rate.?limit|capacity|busy|too many requests|internal|server error|繁忙|限流", re.I)
 _AGAIN = re.compile(r"(?:again|retry)(?: in| after)[: ]+((?:\d+(?:\.\d+)? ?(?:ms|h|m|s)[a-z]* ?)+)", re.I)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|h|m|s)", re.I)
 _SECONDS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -67,6 +73,22 @@ def in_band(value: Any) -> LLMError:
     else:
         retryable = not _PERMANENT.search(_codes(value))
     return LLMError(message, retryable=retryable, retry_after=hint, status=status)
+
+
+def remedy(error: LLMError) -> str:
+    """What would help the user, who has the error for good: money, key, wait, model, shorter, address or check."""
+    status, text = error.status, error.message
+    if status == 402 or (status in (None, 403, 429) and _QUOTA.search(text)):
+        return "money"
+    if status in (401, 403):
+        return "key"
+    if status == 404 or (status in (400, 422, None) and _NO_MODEL.search(text)):
+        return "model"
+    if status == 413 or (status in (400, 422, None) and TOO_LONG.search(text) and not error.retryable):
+        return "shorter"
+    if status is None:
+        return "wait" if _BUSY.search(text) else "address"
+    return "wait" if status in RETRYABLE or status >= 500 else "check"
 
 
 def not_an_answer(body: bytes | str) -> LLMError:

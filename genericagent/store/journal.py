@@ -11,8 +11,12 @@ A line is `{"crc":"<crc32 of the record's bytes, 8 hex digits>","rec":{…}}`. T
     line      {"text"}                                a line of the working memory
     note      {"key_info"}                            the notepad
     task      {"event": "start"|"end", …}             with the "text" of the request
-    change    {"path", "before", "after"}             a file tool is about to change it; digests, see tools/undo.py
-    title     {"title"}                               what the user calls the conversation
+    change    {"path", "before", "after"}             a file tool is about to change it; digests, see tools/undo.py; with
+                                                      "made": how many of the folders above it are new with it
+    outside   {"parts": [[source, text], …]}          goes with the user's next message; "" as the source: of the user's own command
+    usage     {"input", …, "cost"}                    of a call; with "aside": of a question beside the task
+    memory    {"file"}                                a file tool has changed the memory
+    title     {"title"}                               what the user calls the conversation; "": it begins anew
     folder    {"cwd"}                                 it goes on in another folder
     taint     {"source"}                              text from outside came into the conversation
     clear     {}                                      the history was emptied
@@ -54,7 +58,7 @@ __all__ = [
 
 VERSION = 1
 _HEAD = len('{"crc":"00000000","rec":')
-_TITLE = b'{"type":"title"'
+_TITLE, _LINE = b'{"type":"title"', b'{"type":"line"'
 _BEGIN = re.compile(rb'\{"crc":"')  # never inside a record's text: there the quotes are escaped
 _OPEN = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 HEAD_BYTES = 65536  # the header and the first request are looked for in this much of a file
@@ -327,6 +331,7 @@ class SessionInfo:
     created: float
     updated: float
     title: str
+    by: str = ""  # "watcher" or "subagent"; "": the user
 
 
 def list_sessions(folder: Path) -> list[SessionInfo]:
@@ -358,17 +363,22 @@ def info_of(path: Path, file: IO[bytes], updated: float) -> SessionInfo | None:
     lines = (r.get("text") for r in loaded.records if r["type"] == "line")
     created = header.get("created")
     created = float(created) if isinstance(created, int | float) and abs(created) < 1e12 else updated
-    return SessionInfo(str(header.get("id") or path.stem), path, created, updated, _named(file) or title_of(lines))
+    title = _named(file)
+    title = title_of(lines) if title is None else title
+    source = next((str(r.get("source")) for r in loaded.records if r.get("event") == "start"), "")
+    by = str(header.get("by") or "watcher" * source.startswith("reflect"))
+    return SessionInfo(str(header.get("id") or path.stem), path, created, updated, title, by)
 
 
-def _named(file: IO[bytes]) -> str:
-    """The newest title that the user gave, wherever in the file; "" for none."""
-    title = ""
+def _named(file: IO[bytes]) -> str | None:
+    """The newest title that the user gave, wherever in the file, or the first request since it began anew; None for none."""
+    title: str | None = None
     with contextlib.suppress(EOFError, OSError, zlib.error):  # a damaged archive: who opens it is told
         file.seek(0)
         for line in file:
-            if line.startswith(_TITLE, _HEAD) and (found := decode(line)) and found[1]:
-                title = str(found[0].get("title") or "")
+            kind = _LINE if title == "" else _TITLE
+            if line.startswith((kind, _TITLE), _HEAD) and (found := decode(line)) and found[1]:
+                title = str(found[0].get("title") or "") or title_of([found[0].get("text")])
     return title
 
 

@@ -19,7 +19,9 @@ class Restored:
 
     history: list[Any] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)  # those of them that are the user's own words
+    said: list[str] = field(
+        default_factory=list
+    )  # those of them that are the user's own words, and what was said in between
     key_info: str = ""
     title: str = ""  # what the user called it, else the first request
     folder: str = ""  # where it went on, when the user chose another one
@@ -61,6 +63,8 @@ def history_from(records: Sequence[dict[str, Any]]) -> Restored:
             out.lines.append(record["text"])
             if by_user and record["text"].startswith("[USER]"):
                 out.said.append(record["text"])
+        elif kind == "said" and isinstance(record.get("text"), str):  # to a task that ran
+            out.said.append(record["text"])
         elif kind == "note":
             out.key_info = str(record.get("key_info") or "")
         elif kind == "task" and record.get("event") == "start":
@@ -192,12 +196,13 @@ def turns_of(records: Sequence[dict[str, Any]]) -> list[Turn]:
 
 class Change(NamedTuple):
     """What tools made of a file: digests of what it held before and after, "" where there was none, None: unknown.
-    `mixed`: somebody else changed it in between."""
+    `mixed`: somebody else changed it in between; `made`: how many of the folders above it are new with it."""
 
     path: str
     before: str | None
     after: str | None
     mixed: bool = False
+    made: int = 0
 
 
 def changes_of(records: Sequence[dict[str, Any]]) -> list[Change]:
@@ -208,5 +213,8 @@ def changes_of(records: Sequence[dict[str, Any]]) -> list[Change]:
             new = Change(path, record.get("before"), record.get("after"))
             was = found.get(path, Change(path, new.before, new.before))
             mixed = was.mixed or was.after != new.before or None in (new.before, new.after)
-            found[path] = Change(path, was.before, new.after, mixed)
+            made = record.get("made")
+            found[path] = Change(
+                path, was.before, new.after, mixed, max(was.made, made if isinstance(made, int) else 0)
+            )
     return list(found.values())

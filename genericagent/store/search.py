@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 T = TypeVar("T")
-VERSION = 2  # of the index
+VERSION = 3  # of the index
 SEAL = 10**9  # when an index that is as it was left was changed, in seconds; even, as some file systems want it
 WAIT = 10.0  # seconds for another process that works on it
 MOST_WORDS, MOST_CHARS = 32, 1000  # of a query
@@ -45,7 +45,7 @@ _APART = re.compile(
 )
 _SCHEMA = """
 CREATE TABLE files(n INTEGER PRIMARY KEY, name BLOB UNIQUE, packed INT, size INT, mtime INT, whole INT,
-                   id TEXT, created REAL, title TEXT, tainted TEXT, damaged INT);
+                   id TEXT, created REAL, title TEXT, ran TEXT, tainted TEXT, damaged INT);
 CREATE VIRTUAL TABLE texts USING fts5(title, said, calls, tokenize="unicode61 remove_diacritics 2");
 """
 
@@ -72,7 +72,7 @@ def listing(since: float = 0.0) -> tuple[list[SessionInfo], list[str]]:
 
     def work(index: sqlite3.Connection) -> tuple[list[SessionInfo], list[str]]:
         damaged = _refresh(index, files, whole=False)
-        known = "SELECT name, id, created, title FROM files WHERE id IS NOT NULL AND mtime >= ?"
+        known = "SELECT name, id, created, title, ran FROM files WHERE id IS NOT NULL AND mtime >= ?"
         rows = index.execute(known, (_ns(since),))
         return newest_first(_info(files[name], *about) for name, *about in rows), damaged
 
@@ -105,32 +105,40 @@ def newest() -> str:
 
 
 def search(
-    query: str, since: float, now: float, most: int = 20, redact: Callable[[str], str] = str, width: int = 160
+    query: str,
+    since: float,
+    now: float,
+    most: int = 20,
+    redact: Callable[[str], str] = str,
+    width: int = 160,
+    everything: bool = True,
 ) -> tuple[list[Hit], list[str]]:
     """(the sessions changed since then that hold all words of the query, the best and newest first; the names of
     archives that cannot be read). "Words in quotes" stand together; a word finds longer ones that begin with it.
-    `redact` is used on what is shown, `width`: characters of it. Raises SessionError where there can be no index."""
+    `redact` is used on what is shown, `width`: characters of it; without `everything` only the user's own. Raises SessionError where there can be no index."""
     words, files = _words(query), _files()
 
     def work(index: sqlite3.Connection) -> tuple[list[Hit], list[str]]:
         damaged = _refresh(index, files, whole=True)
         found = index.execute(
-            "SELECT name, id, created, files.title, tainted, n FROM texts JOIN files ON n = texts.rowid"
-            " WHERE texts MATCH ? AND mtime >= ? ORDER BY bm25(texts, 8, 1, 0.5) / (1 + max(0, ? - mtime / 1e9) / ?), mtime DESC LIMIT ?",
-            (" AND ".join(map(_phrase, words)), _ns(since), now, HALF, most),
+            "SELECT name, id, created, files.title, ran, tainted, n FROM texts JOIN files ON n = texts.rowid"
+            " WHERE texts MATCH ? AND mtime >= ? AND (? OR ran = '') ORDER BY bm25(texts, 8, 1, 0.5) / (1 + max(0, ? - mtime / 1e9) / ?), mtime DESC LIMIT ?",
+            (" AND ".join(map(_phrase, words)), _ns(since), everything, now, HALF, most),
         )
         return [hit(index, *row) for row in found.fetchall()], damaged
 
-    def hit(index: sqlite3.Connection, name: bytes, id: str, created: float, title: str, tainted: str, n: int) -> Hit:
+    def hit(
+        index: sqlite3.Connection, name: bytes, id: str, created: float, title: str, by: str, tainted: str, n: int
+    ) -> Hit:
         texts = index.execute("SELECT said, calls FROM texts WHERE rowid = ?", (n,)).fetchone()
         around = (_around(redact(text.replace(_SPLIT, "")), words, width) for text in texts)
-        return Hit(_info(files[name], id, created, redact(title)), next(filter(None, around), ""), tainted)
+        return Hit(_info(files[name], id, created, redact(title), by), next(filter(None, around), ""), tainted)
 
     return _on_index(work, WAIT) if words and files else ([], [])
 
 
-def _info(file: _File, id: str, created: float, title: str) -> SessionInfo:
-    return SessionInfo(id, Path(file.path), created, file.mtime / 1e9, title)
+def _info(file: _File, id: str, created: float, title: str, by: str) -> SessionInfo:
+    return SessionInfo(id, Path(file.path), created, file.mtime / 1e9, title, by)
 
 
 def _ns(since: float) -> int:
@@ -278,7 +286,7 @@ def _add(index: sqlite3.Connection, name: bytes, file: _File, whole: bool) -> No
             said, calls, tainted = _text_of(journal.load(content(path)).records)
     except SessionError:  # or gone meanwhile, or not to be read: then it cannot be resumed either
         info = None
-    about = (_clean(info.id), info.created, _clean(info.title)) if info else (None, None, None)
+    about = (_clean(info.id), info.created, _clean(info.title), _clean(info.by)) if info else (None,) * 4
     row = (name, *file[1:], whole, *about, _clean(tainted), file.packed and not info and path.exists())
     n = index.execute(f"INSERT INTO files VALUES (NULL{', ?' * len(row)})", row).lastrowid
     if whole and info:

@@ -394,6 +394,11 @@ def _make_parents(path: Path, within: Confinement | None) -> None:
         raise ToolError(f"cannot create the folder {path.parent}: {error.strerror or error}") from None
 
 
+def missing_folders(path: Path) -> int:
+    """How many of the folders above a file are not there."""
+    return next((n for n, folder in enumerate(path.parents) if os.path.lexists(folder)), 0)
+
+
 def _may_write(path: Path, within: Confinement | None) -> None:
     """Refuse early, before anything of it is read or said; what counts is the check at the write itself."""
     if within is None:

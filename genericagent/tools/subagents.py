@@ -16,10 +16,12 @@ from .. import paths
 from ..abort import Abort
 from ..errors import ToolError
 from ..prompts import say
+from ..safety.term import one_line
 from ..store import atomic
 from .jobs import MARK, Job, end, exists, started
 
 AT_ONCE, AT_MOST = 8, 32  # the latter of one task
+ABOUT = 60  # characters of a prompt by which a person knows the sub-agent
 GRACE = 5.0  # seconds that a child has to end by itself
 TICK = 0.05
 RESULT = b"\n[RESULT] "  # what stands, with a word that only the child was told, before its result on its stdout
@@ -29,6 +31,7 @@ TOLD = ("status", "answer", "error", "turns", "cost", "files_changed")  # of res
 @dataclass
 class Child:
     name: str
+    about: str  # the name and the beginning of the prompt, for a person
     process: subprocess.Popen[bytes]
     said: IO[bytes]  # its stdout, a file without a name: its result
     word: str  # stands before the result: without a sandbox a script could write into that file too
@@ -73,12 +76,12 @@ def run_subagents(
         while (waiting or running) and not stop.is_set() and clock() < deadline:
             while waiting and len(running) < AT_ONCE:
                 running.append(_started(*waiting.pop(0), command, inherited))
-                yield f"{running[-1].name}: {say('subagent_begun')}\n"
+                yield f"{running[-1].about}: {say('subagent_begun')}\n"
             for child in [c for c in running if c.process.poll() is not None]:
                 running.remove(child)
                 _end([child])
                 done[child.name] = _result(child)
-                yield f"{child.name}: {done[child.name]['status']}\n"
+                yield f"{child.about}: {done[child.name]['status']}\n"
             if running:
                 stop.wait(TICK)
     finally:
@@ -107,7 +110,8 @@ def _started(name: str, prompt: str, command: Sequence[str], inherited: Mapping[
     with contextlib.suppress(BrokenPipeError):  # it ended at once; its result says why
         process.stdin.write(json.dumps({**inherited, "word": word}).encode() + b"\n")
         process.stdin.flush()
-    return Child(name, process, said, word, Job(process.pid, mark, name, born=started(process.pid)))
+    about = f"{name} ({one_line(prompt, ABOUT)})"
+    return Child(name, about, process, said, word, Job(process.pid, mark, name, born=started(process.pid)))
 
 
 def _end(children: Sequence[Child]) -> None:

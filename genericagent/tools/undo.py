@@ -13,19 +13,37 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import paths
 from ..errors import GAError, ToolError
+from ..safety.policy import Action, Rules, ruled_out
+from ..safety.redact import SHORTEST
 from ..store import atomic
 from ..store.restored import Change
 from .files import editing
+
+if TYPE_CHECKING:
+    from ..safety.guard import Guard
 
 LARGEST = 512 << 10  # bytes of a file that is kept
 KEPT, KEPT_BYTES = 14 * 86400, 64 << 20  # seconds, bytes of all copies together
 Why = Literal[
     "", "same", "lost", "other"
 ]  # it can be brought back; it is as it was; there is no copy; somebody changed it
+Secret = Callable[[Path, bytes], bool]  # of a real path and what it holds: no copy may be made of it or brought back
+
+
+def secrecy(guard: Guard, keys: Iterable[str]) -> Secret:
+    """What the policy calls secret: by zone and name, by a rule that denies reading it, by a known key that is in it."""
+    known = [key.encode("utf-8", "surrogatepass") for key in keys if len(key) >= SHORTEST]
+    denied = Rules(deny=guard.rules.deny)
+
+    def secret(path: Path, data: bytes) -> bool:
+        unread = ruled_out(Action("file_read", "read", (str(path),)), denied)
+        return guard.zones.secret(path) or unread or any(key in data for key in known)
+
+    return secret
 
 
 def _folder() -> Path:
@@ -51,24 +69,31 @@ def _content(path: Path) -> bytes | None:
         return file.read(LARGEST + 1)
 
 
-def change(path: Path, new: bytes | None, secret: Callable[[bytes], bool] = lambda data: False) -> dict[str, Any]:
+def change(path: Path, new: bytes | None, secret: Secret, made: int = 0) -> dict[str, Any]:
     """The journal's record of a change that is about to be made to the file at a real path, what it holds now being kept.
-    `new`: its bytes then, None: it goes. Never fails: what cannot be kept is recorded as that."""
+    `new`: its bytes then, None: it goes; `made`: folders above it that are new with it. Never fails: what cannot be kept is
+    recorded as that."""
     before = None
     with contextlib.suppress(OSError, ToolError):  # a full disk must not stop the work
         old = _content(path)
-        if not (old and secret(old)):
+        if not (old and secret(path, old)):
             digest = _digest(old)
             _keep(digest, old)
             before = digest
-    return {"type": "change", "path": str(path), "before": before, "after": _digest(new)}
+    return {
+        "type": "change",
+        "path": str(path),
+        "before": before,
+        "after": _digest(new),
+        **({"made": made} if made else {}),
+    }
 
 
 def _keep(digest: str | None, data: bytes | None) -> None:
     if not digest or data is None:
         return
     copy = _folder() / digest
-    if copy.is_file() and copy.stat().st_size == len(data):
+    if _copy(digest) == data:
         os.utime(copy)  # it is needed longer
         return
     copy.parent.mkdir(mode=0o700, exist_ok=True)
@@ -85,7 +110,7 @@ def _copy(digest: str) -> bytes | None:
     return None
 
 
-def look(change: Change) -> Why:
+def look(change: Change, secret: Secret) -> Why:
     """Whether the file can be brought back to what it held before."""
     path = Path(change.path)
     try:
@@ -94,29 +119,36 @@ def look(change: Change) -> Why:
         return "other"
     if change.before is not None and now == change.before:
         return "same"
-    if change.before is None or change.after is None or (change.before and _copy(change.before) is None):
+    old = _copy(change.before) if change.before else b""
+    if change.before is None or change.after is None or old is None or (change.before and secret(path, old)):
         return "lost"
     return "other" if change.mixed or now != change.after or os.path.realpath(path) != str(path) else ""
 
 
-def bring_back(changes: Iterable[Change], record: Callable[[dict[str, Any]], None]) -> list[str]:
+def bring_back(
+    changes: Iterable[Change], record: Callable[[dict[str, Any]], None], secret: Secret, made: Iterable[Path] = ()
+) -> list[str]:
     """Give the files what they held before, `record` getting a record of each; what somebody else has changed meanwhile
-    stays. Returns a line for each that could not be written."""
+    stays, and what is secret now. `made`: folders that go after that, those that are empty then. Returns a line for each
+    file that could not be written."""
     faults = []
     for one in changes:
         path = Path(one.path)
         try:
             with editing(path):
-                if look(one):
+                if look(one, secret):
                     continue
                 old = _copy(one.before) if one.before else None
-                record(change(path, old))
+                record(change(path, old, secret))
                 if old is None:
                     path.unlink()
                 else:
                     atomic.write_bytes(path, old)
         except (OSError, GAError) as error:
             faults.append(f"{path}: {error}")
+    for folder in sorted(made, key=lambda folder: -len(folder.parts)):
+        with contextlib.suppress(OSError):  # it holds something, or is gone
+            folder.rmdir()
     return faults
 
 

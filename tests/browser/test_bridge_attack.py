@@ -344,7 +344,7 @@ def test_without_a_browser_the_wait_is_bounded_and_the_error_says_what_to_do(
     write_extension(home())
     with TMWebDriver(port, link_port) as driver:
         begin = time.monotonic()
-        with pytest.raises(ToolError, match=f"port {port}.*ga browser setup"):
+        with pytest.raises(ToolError, match=f"port {port}.*agentmain.py browser setup"):
             driver.execute_js("1")
         assert time.monotonic() - begin < 30
         stop = driver.stop = Abort()
@@ -359,7 +359,7 @@ def test_status_without_a_browser_names_likely_causes_soon(monkeypatch: pytest.M
     ports = free_ports()
     write_extension(home(), *ports)
     with pytest.raises(
-        ToolError, match=f"port {ports[0]}: it is closed, or .* profile .*popup.*ga browser setup"
+        ToolError, match=f"port {ports[0]}: it is closed, or .* profile .*popup.*agentmain.py browser setup"
     ) as error:
         run_browser(["status"])
     assert "\n" not in str(error.value)
@@ -369,7 +369,7 @@ def test_status_without_a_browser_names_likely_causes_soon(monkeypatch: pytest.M
 
 def test_before_setup_nothing_is_opened_and_the_command_is_named() -> None:  # C089 C095
     for call in (TMWebDriver, lambda: run_browser(["status"])):
-        with pytest.raises(ToolError, match="not set up: ga browser setup$"):
+        with pytest.raises(ToolError, match="not set up: .*agentmain.py browser setup$"):
             call()
     assert not (home() / "browser").exists()
 

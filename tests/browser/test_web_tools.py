@@ -374,7 +374,7 @@ def test_what_goes_wrong_in_a_page_is_told(talk: Any) -> None:
 def test_without_pairing_the_model_hears_what_the_user_can_do(model_server: Any, run_ga: Any) -> None:
     server = model_server([call("web_scan"), say("ok")])
     done = run_ga("-p", "hi", env={"ANTHROPIC_API_KEY": "key-for-test", "ANTHROPIC_BASE_URL": server.url})
-    assert done.returncode == 0 and "ga browser setup" in heard(server.requests[1].body)
+    assert done.returncode == 0 and "agentmain.py browser setup" in heard(server.requests[1].body)
 
 
 class Asked:

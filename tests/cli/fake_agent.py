@@ -105,10 +105,11 @@ class FakeAgent:
     def list_llms(self) -> list[tuple[int, str, bool]]:
         return [(i, name, i == self.model) for i, name in enumerate(["claude", "gpt"])]
 
-    def list_sessions(self) -> list[tuple[str, float, str]]:
-        return [("s-new", 5.0, "newest\x1b[2J"), ("s-old", 7300.0, "older")]
+    def list_sessions(self, everything: bool = False) -> list[tuple[str, float, str]]:
+        others = [("s-watch", 6.0, "[watcher] looked")] if everything else []
+        return [("s-new", 5.0, "newest\x1b[2J"), ("s-old", 7300.0, "older"), *others]
 
-    def search_sessions(self, query: str) -> tuple[list[Hit], list[str]]:
+    def search_sessions(self, query: str, everything: bool = True) -> tuple[list[Hit], list[str]]:
         info = SessionInfo("s-old", Path("s-old.jsonl.gz"), 0.0, time.time() - 7300, "older\x1b[2J")
         hits = [Hit(info, f"…the {EVIL} zebra…", "")] if "zebra" in query else []
         return hits, ["broken\x1b[2J.jsonl.gz"] if query == "broken zebra" else []

@@ -26,7 +26,7 @@ from genericagent.scripted import ScriptedServer, call, say
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, str(ROOT / "agentmain.py")]
 FAKE = [sys.executable, str(ROOT / "tests" / "cli" / "fake_agent.py")]
-DEADLINE = 20.0  # seconds; only a hang is that slow
+DEADLINE = 60.0  # seconds; only a hang is that slow
 PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"
 CTRL_C, CTRL_D, CTRL_J = b"\x03", b"\x04", b"\n"
 TITLE = re.compile(rb"\x1b\]2;[^\x07\x1b]*GenericAgent\x07|\x1b\]2;\x07")
@@ -307,8 +307,32 @@ def test_a_word_for_the_running_task_waits_for_its_end(start: Callable[..., Term
     t.until("word word")
     t.send(b"left instead\x14")
     t.until("❯ ↪ left instead")
+    t.until("↪ read at the next turn, else sent at the end: left instead")
     (tmp_path / "go").touch()
     t.until("got 'left instead'")
+    late = t.lines().index("The task ended before it could read this: it is the next message.")
+    assert t.lines()[late + 1 : late + 3] == ["", "❯ left instead"] and "else sent" not in t.text()
+
+
+@pytest.mark.parametrize(("before", "after"), [("", "\x14"), ("/steer ", "\r")])
+def test_a_paste_for_the_running_task_is_a_command_when_it_is_over(
+    start: Callable[..., Terminal], tmp_path: Path, before: str, after: str
+) -> None:
+    t = start()
+    for pasted in ("/session.max_tokens=5", "!touch owned"):
+        t.send(before.encode() + PASTE + pasted.encode() + PASTED)
+        t.until("Pasted text")
+        t.send(after)
+        t.until(f"got {pasted!r}")  # nothing runs: it is a message
+    t.send(f"until {tmp_path}/go\r")
+    t.until("word word")
+    t.send(before.encode() + PASTE + b"!touch later" + PASTED)
+    t.until("Pasted text #3")
+    t.send(after)
+    t.until("❯ ↪ [Pasted" if after == "\x14" else "reads it at its next turn")
+    (tmp_path / "go").touch()
+    t.until("got '!touch later'")
+    assert "❯ [Pasted text #3 +1 lines]" in t.lines()
 
 
 def test_what_is_folded_cannot_be_read(start: Callable[..., Terminal]) -> None:
@@ -499,12 +523,13 @@ def test_several_questions_are_asked_as_one(start: Callable[..., Terminal]) -> N
     t = start()
     t.ask("form")
     t.until("1/2 Which colour?")
+    assert t.text().count("Which colour?") == 1 and "What name?" not in t.text() and "Choose with" in t.text()
     t.send(b"\x1b[B\x1b[B\r")
     t.until("2/2 What name?")
     t.ask("Ada")
     assert "got '1. blue\\n2. Ada'" in t.text()
     t.ask("form")
-    t.until("1/2 Which colour?")
+    t.until("  1. red\n  2. blue\nready\n❯")  # the question alone is there from before
     t.send(CTRL_C)
     t.ask("something else")
     assert "got 'something else'" in t.text()

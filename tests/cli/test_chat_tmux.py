@@ -16,7 +16,7 @@ from genericagent.cli.render import SPINNER
 from genericagent.scripted import Reply, ScriptedServer
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE = 20.0  # seconds; only a hang is that slow
+DEADLINE = 60.0  # seconds; only a hang is that slow
 
 
 class Tmux:

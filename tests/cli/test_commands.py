@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ from prompt_toolkit.utils import get_cwidth
 from ga import load_tool_schema
 from genericagent import prompts
 from genericagent.cli import commands
+from genericagent.cli.chat import Chat
 from genericagent.cli.commands import COMMANDS, parse
+from genericagent.cli.composer import Composer
 from genericagent.cli.render import View
 from genericagent.errors import SessionError
 
@@ -30,6 +34,10 @@ class Said(list[str]):
         self.face = self
         self.input = ""
         self.sent: list[str] = []
+        self._lock, self._unheard = threading.RLock(), list[str]()
+        self.composer = Composer(self.texts, Path)
+
+    steered = Chat.steered
 
     def choose(self, title: str, menu: Any) -> None:
         self.extend([title, *menu.rows])
@@ -53,6 +61,9 @@ class Said(list[str]):
         self.append(self.texts[key].format(**values))
 
     error = say
+
+    def width(self) -> int:
+        return 80
 
     def stop(self) -> bool:
         return self.running
@@ -97,7 +108,8 @@ def test_a_path_is_taken_for_a_command(text: str, expected: tuple[str, str] | No
 
 def test_an_unknown_command_goes_to_the_model() -> None:
     chat = Said()
-    assert "did you mean /help?" in chat.run("/hlep")
+    assert "did you mean /help" in chat.run("/hlep")
+    assert chat.run("/re") == "there is no /re: did you mean /resume, /rename, /rewind?"
     assert chat.run("/zzzzzz") == "there is no /zzzzzz: see /help"
     assert not commands.run(chat, "hello")  # type: ignore[arg-type]
 
@@ -160,10 +172,10 @@ def test_llm_lists_and_switches() -> None:
     assert chat.run("/llm 7") == "there is no model 7: choose 0 to 1, or a part of a name"
 
 
-def test_resume_lists_and_opens() -> None:
+def test_resume_lets_choose_and_opens() -> None:
     chat = Said()
-    assert chat.run("/resume") == "  1  just now  s-new  newest\n  2   2 h ago  s-old  older"  # C104
-    assert chat.run("/resume 2") == "(forgot)\nGoing on with s-old: older"
+    assert chat.run("/resume") == "Which conversation?\nnewest · just now\nolder · 2 h ago"  # C104
+    assert chat.pick("older") == "(forgot)\nGoing on with s-old: older"
     assert chat.agent.session_id == "s-old"
     chat.run("/resume s-new")
     assert chat.agent.session_id == "s-new"
@@ -172,9 +184,29 @@ def test_resume_lists_and_opens() -> None:
     assert chat.agent.session_id == "s-old"
 
 
+def test_a_number_that_no_conversation_has_is_searched_for() -> None:
+    chat = Said()
+    for text in ("/resume 99", "/continue 0", "/resume 7"):
+        assert chat.run(text).startswith("there is no conversation ") and "1 to 2 are listed" in chat[0]
+        assert len(chat) == 1 and not chat.agent.session_id
+    chat.run("/sessions zebra")
+    assert "1 to 1 are listed" in chat.run("/resume 2")
+    assert chat.run("/resume 2025") == "no conversation has these words"  # it may be the beginning of an id
+    chat.agent.list_sessions = lambda everything=False: []
+    assert Said(chat.agent).run("/resume 1") == Said(chat.agent).run("/resume") == "no earlier conversations"
+
+
+def test_runs_of_watchers_crowd_out_the_users_conversations() -> None:
+    chat = Said()
+    for text in ("/sessions", "/resume"):
+        assert "watcher" not in chat.run(text) and "[watcher] looked" in chat.run(f"{text} all")
+    chat.run("/continue all")
+    assert chat.pick("[watcher] looked").endswith("Going on with s-watch: older")
+
+
 def test_sessions_are_searched_and_one_of_those_shown_goes_on() -> None:
     chat = Said()
-    assert chat.run("/sessions") == chat.run("/resume")
+    assert chat.run("/sessions") == "  1  just now  s-new  newest\n  2   2 h ago  s-old  older"  # C104
     for text in ("/sessions zebra", "/resume the zebra"):
         first, around = chat.run(text).splitlines()
         assert first == "  1   2 h ago  s-old  older" and "zebra" in around and around.isprintable()
@@ -183,7 +215,7 @@ def test_sessions_are_searched_and_one_of_those_shown_goes_on() -> None:
     chat.run("/sessions")
     assert chat.run("/resume 1").endswith("Going on with s-new: older")
     assert chat.run("/continue the zebra").startswith("  1   2 h ago  s-old")
-    assert chat.run("/sessions wombat") == chat.run("/resume 7") == "no conversation has these words"
+    assert chat.run("/sessions wombat") == "no conversation has these words"
     assert chat.run("/sessions broken zebra").startswith("broken.jsonl.gz is damaged and is left out\n  1 ")
 
 

@@ -18,7 +18,7 @@ from genericagent.cli.commands import COMMANDS
 from genericagent.scripted import Reply, ScriptedServer, call, say
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE = 30.0  # seconds; only a hang is that slow
+DEADLINE = 60.0  # seconds; only a hang is that slow
 WIDTH, HEIGHT = 200, 60  # wide: the paths of a test are long
 
 Step = tuple[str, str]  # what is typed (a key's name in <>), what the screen shows then
@@ -30,7 +30,7 @@ TABLE: dict[str, list[Step]] = {
     "new": [*TALK, ("/new", "A new conversation begins.")],
     "cost": [*TALK, ("/cost", "requests")],
     "sessions": [*TALK, ("/sessions", "just now"), ("/sessions zebra", "no conversation has these words")],
-    "resume": [*TALK, ("/new", "begins"), ("/resume 1", "Going on with"), ("go on", "and on")],
+    "resume": [*TALK, ("/new", "begins"), ("/resume", "Which conversation?"), ("/resume 99", "there is no conversation 99"), ("/resume 1", "Going on with"), ("go on", "and on")],
     "continue": [*TALK, ("/new", "begins"), ("/continue", "Going on with"), ("go on", "and on")],
     "rename": [*TALK, ("/rename My cats", "now called: My cats"), ("/sessions", "My cats")],
     "rewind": [
@@ -46,7 +46,7 @@ TABLE: dict[str, list[Step]] = {
     "ps": [("serve", "it runs"), ("/ps", "1  (while"), ("/ps read 1", "tick"), ("/ps keep 1", "kept when"), ("/ps end 1", "ended: (while")],
     "steer": [("sleep", "sleep 77"), ("/steer to the left", "reads it at its next turn"), ("/stop", "interrupted"), ("", "❯ to the left")],
     "plan": [("/plan", "Plan: the next message"), ("/plan off", "Plan mode is off.")],
-    "llm": [("/llm", "❯ 1. scripted"), ("<Down>", "❯ 2. other"), ("<Enter>", "Model: other"), ("/llm 0", "Model: scripted")],
+    "llm": [("/llm", "❯ 0. scripted"), ("<Down>", "❯ 1. other"), ("<Enter>", "Model: other"), ("/llm 0", "Model: scripted")],
     "verbose": [("/verbose", "verbose: everything"), ("/verbose", "brief: tools")],
     "tools": [("/tools", "file_patch"), ("", "destroying files or data")],
     "workspace": [("/workspace", "Workspace: {work}"), ("/workspace {other}", "Workspace: {other}"), ("/workspace {home}", "this program itself")],

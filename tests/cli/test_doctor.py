@@ -213,3 +213,64 @@ def test_the_doctor_in_the_chat_holds_the_input(ga_home: Path, server: ScriptedS
         assert t.wait() == 0
     finally:
         t.close()
+
+
+def test_the_doctor_knows_the_configuration_and_not_this_chat(
+    ga_home: Path, server: ScriptedServer, run_agent: Callable[..., Any], tmp_path: Path
+) -> None:
+    from genericagent import control
+    from genericagent.cli.doctor import report
+
+    configured(ga_home, server)
+    agent = run_agent(workspace=tmp_path / "here")
+
+    def here() -> str:
+        return "\n".join(map(str, report(agent.config, agent, offline=True))).partition("genericagent:")[0]
+
+    assert "no conversation yet" in here() and f"{tmp_path}/here cannot be written" in here()
+    assert "→ /workspace PATH takes another folder" in here()
+    (tmp_path / "here").mkdir()
+    queue = agent.put_task("hi")
+    while "done" not in queue.get(timeout=30):
+        pass
+    control.allow(agent, "write:~/notes")
+    agent.guard.outside("mail.txt")
+    for told in (
+        "this chat: model", f"conversation {agent.session_id}, 1 message(s)", f"works in {tmp_path}/here",
+        "allowed for it: write:~/notes", "(mail.txt)", "language en", "commands: no sandbox",
+    ):  # fmt: skip
+        assert told in here(), told
+    agent.options = replace(agent.options, sandbox="require")
+    assert "sandboxed" in here() or "REFUSES" in here()
+    agent.client.backend.model = replace(agent.client.backend.model, model="changed-here")
+    lines = report(agent.config, agent)
+    assert not problems(lines) and sum("answered in" in line.text for line in lines) == 2
+    assert {request.body["model"] for request in server.requests[1:]} == {"some-model", "changed-here"}
+
+
+def test_a_bug_in_a_check_ends_the_chat_or_hides_the_others(
+    ga_home: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from test_commands import Said
+
+    from genericagent.cli import commands
+
+    config = configured(ga_home, server)
+
+    def broken(*args: Any, **more: Any) -> Any:
+        raise RuntimeError("odd\nthing")
+
+    monkeypatch.setattr(doctor, "_limits", broken)
+    lines = report(config, offline=True)
+    (line,) = problems(lines)
+    assert "a bug: RuntimeError: odd thing (its traceback is in" in str(line) and "odd" in caplog.text
+    assert any("clock" in str(line) for line in lines)
+    monkeypatch.setattr(doctor, "report", broken)
+    said = Said()
+    said.agent.config = config
+    caplog.clear()
+    commands.run(said, "/doctor offline")  # type: ignore[arg-type]  # as much of a chat as it needs
+    for thread in threading.enumerate():
+        if thread.name == "doctor":
+            thread.join(20)
+    assert len(said) == 1 and "a bug: RuntimeError: odd thing" in said[0] and "Traceback" in caplog.text

@@ -160,7 +160,7 @@ def test_what_the_user_took_back_by_rewinding_is_exported(start: Any) -> None:
         queue = agent.put_task(text)
         while "done" not in queue.get(timeout=30):
             pass
-    turn, _ = control.turns(agent)[1]
+    turn, *_ = control.turns(agent)[1]
     control.rewind(agent, turn)
     queue = agent.put_task("another second")
     while "done" not in queue.get(timeout=30):
@@ -229,7 +229,7 @@ def test_a_damaged_line_is_passed_over_in_silence(agent: Agent) -> None:
     assert agent.session_file
     data = agent.session_file.read_bytes().split(b"\n")
     agent.session_file.write_bytes(b"\n".join([*data[:6], data[6][:40], *data[7:]]))
-    assert export(agent, "md").endswith("; 1 unreadable lines of the session are missing")
+    assert export(agent, "md").endswith("; unreadable lines of the session that are missing: 1")
 
 
 def test_records_of_any_shape_stop_it() -> None:
@@ -276,6 +276,64 @@ def test_large_changes_are_compared_line_by_line_for_minutes() -> None:
     assert diff(many, many) == "-x\n" * 30_000 + "-y\n" + "+x\n" * 30_000 + "+y"
 
 
+def test_a_question_aside_counts_for_the_next_turn(start: Any) -> None:
+    agent, _ = start([say("one"), say("beside"), say("two")])
+
+    def do(text: str) -> None:
+        queue = agent.put_task(text)
+        while "done" not in queue.get(timeout=30):
+            pass
+
+    do("first")
+    alone = transcript(agent.records())
+    assert list(agent.aside("well?")) == ["beside"]
+    do("second")
+    told = transcript(agent.records())
+    records = [record for record in agent.records() if record["type"] == "usage"]
+    assert [turn.used.requests for turn in told.turns] == [1, 1] and told.total.requests == len(records) == 3
+    assert told.turns[0].used.usage == alone.turns[0].used.usage
+    assert told.turns[1].used.usage.input == records[2]["input"]
+
+
+def test_one_turn_is_told_in_the_plural(agent: Agent) -> None:
+    assert "\n1 turn · " in forms(RECORDS[:6])[0] and "1 turn · " in forms(RECORDS[:6])[1]
+    agent.session_file = agent.workspace / "one.jsonl"
+    agent.session_file.write_bytes(b"".join(map(encode, RECORDS[:6])))
+    assert "(1 turn, " in export(agent, "one.md")
+
+
+def test_a_table_is_a_row_of_code_in_the_page() -> None:
+    text = (
+        "Before\n| a | **b** |\n|---|:-:|\n| `x` | <i>2</i> |\n| only \\| one |\nafter | the last\n\nText | no table\n---\n"
+        "```\n| c | d |\n|---|---|\n```\n||e|\n|-|-|"
+    )
+    _, page = forms([user("go"), answer(text)])
+    assert page.count("<table") == 2 and "<thead><tr><th>a</th><th><b>b</b></th></tr></thead>" in page
+    rows = [
+        "<tr><td><code>x</code></td><td>&lt;i&gt;2&lt;/i&gt;</td></tr>", "<tr><td>only | one</td><td></td></tr>",
+        "<tr><td>after</td><td>the last</td></tr>", "<thead><tr><th></th><th>e</th></tr></thead>",
+    ]  # fmt: skip
+    assert all(row in page for row in rows)
+    assert "<pre>| c | d |" in page and "Text | no table\n---" in page and ">Before</div>" in page
+
+
+def test_what_a_command_of_the_user_printed_is_told_as_said_by_the_user(start: Any) -> None:
+    agent, server = start([say("one"), say("two")])
+    output = "The user ran this command in /w (exit code 0), its output follows:\n$ cat x"
+    parts = [("", output), ("file mail.txt", "I am <b>text</b> of somebody")]
+    for outside in (parts, []):
+        queue = agent.put_task("what is it?", outside=outside)
+        while "done" not in queue.get(timeout=30):
+            pass
+    said = [(item.kind, item.text) for item in transcript(agent.records()).items if isinstance(item, Said)]
+    ran = f"{output}\n\nI am <b>text</b> of somebody"
+    assert said == [("ran", ran), ("user", "what is it?"), ("user", "what is it?")]
+    assert "I am <b>text</b>" in json.dumps(server.requests[0].body)
+    markdown, page = forms(agent.records())
+    assert f"## You ran\n\n```text\n{ran}\n```\n\n## You\n\nwhat is it?\n" in markdown
+    assert '<section class="ran">\n<h2>You ran</h2>\n<pre>The user ran' in page and "&lt;b&gt;text" in page
+
+
 # what cannot get out
 
 
@@ -303,7 +361,7 @@ def test_hostile_text_gets_out_of_its_place() -> None:
     for text in (markdown, page):
         assert text.encode() and not set(text) & {"\x00", "\x07", "\x1b", "\u202e", "\ud800"} and "[U+202E]" in text
     ours = {"html", "head", "meta", "link", "title", "style", "body", "h1", "h2", "p", "br", "section", "article", "div", "a",
-            "details", "summary", "pre", "span", "b", "code", "i", "img", "strong", "figure", "figcaption", "svg", "g", "rect"}  # fmt: skip
+            "details", "summary", "pre", "span", "b", "code", "i", "img", "strong", "figure", "figcaption", "svg", "g", "rect", "table", "thead", "tbody", "tr", "th", "td"}  # fmt: skip
     opened: list[str] = []
 
     class Reader(HTMLParser):
@@ -508,3 +566,32 @@ def test_the_command_of_the_chat_exports_what_an_agent_did(start: Any, tmp_path:
     assert commands.run(chat, "/export md out.md") and said[1].startswith(f"written: {tmp_path / 'out.md'} (2 turns, ")
     text = (tmp_path / "out.md").read_text("utf-8")
     assert "Write &lt;b>one&lt;/b>" in text and "```diff\n+one\n```" in text and "It is written." in text
+
+
+def test_an_existing_file_is_overwritten_unasked_or_a_new_one_is_asked_about(agent: Agent) -> None:
+    from test_commands import Said as Chat
+
+    chat = Chat(agent)
+    assert chat.run("/export md notes.md").startswith("written: ") and chat.menu is None
+    file = agent.workspace / "notes.md"
+    file.write_text("mine\n")
+    assert chat.run("/export notes.md").startswith(f"{file} is there already.") and file.read_text() == "mine\n"
+    assert chat.pick("nothing") == "Nothing was changed." and file.read_text() == "mine\n"
+    chat.run("/export notes.md")
+    assert "notes-2.md" in chat.pick("write a new file") and file.read_text() == "mine\n"
+    chat.run("/export notes.md")
+    assert f"written: {file} (2 turns" in chat.pick("overwrite it") and file.read_text().startswith("# Fix the loop")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    chat.run("/export")
+    assert "Fix-the-loop-2.md" in chat.run("/export") and chat.menu is None
+
+
+def test_a_line_feed_in_a_path_begins_a_line_of_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "a\nerror: forged"
+    folder.mkdir()
+    agent = Agent(folder, RECORDS)
+    assert "\n" not in export(agent, "md x\ny.md") and (folder / "x y.md").is_file()
+    for wish in ("md none/x", "md " + "x" * 300, "md ./"):
+        with pytest.raises(GAError) as caught:
+            export(agent, wish)
+        assert "\n" not in str(caught.value)

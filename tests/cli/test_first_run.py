@@ -17,7 +17,7 @@ from test_chat_pty import CTRL_C, CTRL_D, PASTE, PASTED, PROGRAM, Terminal
 
 from genericagent import config
 from genericagent.abort import Abort
-from genericagent.cli.first_run import clean_address, clean_key, save
+from genericagent.cli.first_run import clean_address, clean_key, edited, save
 from genericagent.errors import ConfigError, LLMError, ToolError
 from genericagent.llm.listing import list_models, names_in
 from genericagent.scripted import Reply, ScriptedServer, say
@@ -74,8 +74,7 @@ def test_the_first_run_wants_a_file_written_by_hand(
     answer(t, "1", "not shown")
     answer(t, "wrong-key-000000", "The key was refused")
     assert "401" in t.text()
-    waiting(t)
-    answer(t, "k", "not shown")
+    t.until(lambda: t.text().count("not shown") == 2)
     answer(t, f' export ANTHROPIC_API_KEY="{KEY}" ', "1  scripted")
     waiting(t)
     assert provider.requests == [] and not (ga_home / "config.toml").exists()
@@ -111,7 +110,8 @@ def test_the_second_line_of_a_pasted_key_shows_up_on_the_screen(begin: Start, pr
     t = begin(provider.url)
     answer(t, "1", "not shown")
     answer(t, f"first-line\n{KEY}", "2 lines were pasted")
-    waiting(t)
+    t.until(lambda: t.text().count("not shown") == 2)
+    answer(t, KEY, "1  scripted")
     assert KEY.encode() not in t.raw
 
 
@@ -147,12 +147,12 @@ def test_ctrl_c_at_the_key_leaves_the_terminal_without_echo(begin: Start) -> Non
     import termios
 
     t = begin()
-    before = termios.tcgetattr(t.fd)
+    assert not termios.tcgetattr(t.fd)[3] & termios.ECHO
     answer(t, "1", "not shown")
     assert not termios.tcgetattr(t.fd)[3] & termios.ECHO
     t.send(CTRL_C)
     assert t.wait() == 130
-    assert termios.tcgetattr(t.fd)[3] & termios.ECHO == before[3] & termios.ECHO
+    assert termios.tcgetattr(t.fd)[3] & termios.ECHO and termios.tcgetattr(t.fd)[3] & termios.ICANON
 
 
 def test_a_wrong_address_cannot_be_corrected(begin: Start, provider: ScriptedServer) -> None:
@@ -189,6 +189,7 @@ def test_a_key_goes_to_an_address_that_it_was_not_given_for(begin: Start, provid
         waiting(t)
         answer(t, other.url, "not shown")
         answer(t, "two words", "spaces in it")
+        answer(t, "", "another key")
         waiting(t)
         answer(t, "m", "Which one")
         waiting(t)
@@ -236,8 +237,86 @@ def test_the_first_run_speaks_english_only(begin: Start, provider: ScriptedServe
 
 def test_a_key_pasted_into_the_menu_is_taken_for_a_choice(begin: Start) -> None:
     t = begin()
-    answer(t, "sk-ant-api03-abcdefghijklmnop", "looks like a key")
+    answer(t, "sk-ant-api03-abcdefghijklmnop", "no answer here")
     waiting(t)
+    assert "api03" not in t.text()
+
+
+OTHER = "second-key-111111"  # what nothing but its place tells to be a key
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("key", [KEY, OTHER, "0123456789abcdef0123456789abcdef.AbCdEfGh12345678"])
+def test_a_key_is_seen_that_comes_at_another_question(
+    begin: Start, provider: ScriptedServer, ga_home: Path, key: str, one_by_one: bool
+) -> None:
+    t = begin(provider.url)
+
+    def leak(shown: str) -> None:
+        before = t.text().count(shown)
+        if one_by_one:
+            for sign in key:
+                t.send(sign)
+                t.read(0.005)
+        t.send("\r" if one_by_one else f"{key}\r")
+        t.until(lambda: t.text().count(shown) > before)
+        waiting(t)
+
+    leak("no answer here")  # the menu
+    answer(t, "1", "not shown")
+    answer(t, "wrong-key-000000", "The key was refused")
+    t.until(lambda: t.text().count("not shown (") == 2)
+    answer(t, key if key != KEY else "wrong-key-000001", "The key was refused")  # again, and not at a menu
+    t.until(lambda: t.text().count("not shown (") == 3)
+    answer(t, "", "another key")
+    waiting(t)
+    leak("no answer here")  # what now
+    answer(t, "a", "The address")
+    waiting(t)
+    leak("no answer here")
+    answer(t, provider.url, "not shown (")
+    answer(t, KEY, "1  scripted")
+    waiting(t)
+    leak("No name in the list" if key == OTHER else "no answer here")
+    answer(t, "1", "It works")
+    t.until(lambda: t.lines()[-1:] == ["❯"])
+    assert not any(piece.encode() in t.raw for piece in (KEY, key, key[8:], KEY[8:]))
+
+
+def test_a_key_is_seen_that_is_typed_while_the_list_is_asked_for(begin: Start) -> None:
+    class Slow(Handler):
+        def do_GET(self) -> None:
+            asked.set()
+            go.wait(20)
+            super().do_GET()
+
+    asked, go = threading.Event(), threading.Event()
+    server = Site()
+    server.RequestHandlerClass = Slow
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    t = begin(server.url)
+    answer(t, "1", "not shown")
+    t.send("wrong-key-000000\r")
+    t.until("asking for the list")
+    assert asked.wait(20)
+    t.send(KEY)
+    t.read(0.2)
+    go.set()
+    t.until("nothing at this address")
+    waiting_for = t.text().count(">")
+    t.send("\r")
+    t.until(lambda: t.text().count(">") > waiting_for)
+    assert KEY.encode() not in t.raw
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [(b"ab\x7fc", "ac"), ("中文\x7f".encode(), "中"), (b"one two\x17x", "onex"), (b"a b\x15c", "c"), (b"a\x1b[D\x1bOAb\r\n", "ab")],
+)  # fmt: skip
+def test_corrections_become_part_of_what_was_typed(typed: bytes, line: str) -> None:
+    assert edited(typed) == line
 
 
 # the key

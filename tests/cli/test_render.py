@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genericagent import prompts
-from genericagent.cli.render import CODE_PIECE, SPINNER, Painter, Piece, Reader, View, hint, usage_line
+from genericagent.cli.cells import cells, wrapped
+from genericagent.cli.render import (
+    _AS_IT_IS,
+    _FORMS,
+    CODE_PIECE,
+    SPINNER,
+    Painter,
+    Piece,
+    Reader,
+    View,
+    hint,
+    usage_line,
+)
 
 TEXTS = prompts.catalog("chat")
 
@@ -273,6 +285,31 @@ def test_a_tools_time_and_an_interrupted_tool() -> None:
     assert plain(play(cut)).splitlines() == ["● code_run", "  so far", "interrupted"]
 
 
+def test_the_wait_for_permission_is_counted_as_the_tools_time() -> None:
+    now = [0.0]
+    view = View(TEXTS, clock=lambda: now[0])
+    ask = event("ask", id="q", question="May it?", whole="May it?")
+    play([event("turn"), event("tool", name="code_run", args={"script": "x"}), ask], view)
+    now[0] = 90.0
+    assert view.answered() == "q" and view.answered() == ""
+    now[0] = 92.5
+    assert view.live()[0].endswith("code_run x … 2 s")
+    play([event("ask", id="r", question="May it?", whole="May it?")], view)
+    now[0] = 100.0
+    pieces = play([text("`````\nout\n`````\n"), event("tool_done", name="code_run", ok=True, result="")], view)
+    assert plain(pieces).splitlines()[0] == "✓ code_run  x  2 s"
+
+
+def test_all_of_a_question_is_offered_where_nothing_is_hidden() -> None:
+    for question, whole, offered in (
+        ("May it?\n  │ ls", "May it?\n  │ ls", False),
+        ("May it?", "May it?\n  │ ls", True),
+    ):
+        view = View(TEXTS)
+        assert ("[v]" in plain(play([event("ask", id="q", question=question, whole=whole)], view))) == offered
+        assert "[v]" not in plain(view.ask(view.whole))
+
+
 def test_verbose_shows_everything() -> None:
     view = View(TEXTS)
     view.verbose = True
@@ -450,3 +487,25 @@ def test_a_line_of_code_in_a_question_cannot_pass_for_the_question() -> None:
     padded = "  │ echo a" + " " * 70 + "[y] yes, all is well 世界" * 4
     rows = Painter(rich=False, colour=False).paint([Piece("asked", padded)], 60).rstrip("\n").split("\n")
     assert len(rows) > 2 and all(row.startswith("  │ ") and len(row) < 60 for row in rows)
+
+
+LONG = "Rules are written as kind:place and 规则写成种类和地点，中文每个字占两格（一定要数对）。 " * 3
+
+
+@pytest.mark.parametrize("width", [30, 60, 81])
+@pytest.mark.parametrize("kind", [kind for kind in _FORMS if kind not in _AS_IT_IS])
+def test_a_line_breaks_inside_of_a_word_at_the_edge(kind: str, width: int) -> None:  # C107
+    rows = Painter(rich=False).paint([Piece(kind, f"   {LONG}")], width).rstrip("\n").split("\n")
+    assert max(map(cells, rows)) <= width and len(rows) > 3
+    words = re.findall(r"[a-z]+", LONG)
+    assert re.findall(r"[a-z]+", "\n".join(rows)) == words
+    assert "".join("".join(rows).split()).endswith("".join(LONG.split()))
+    assert all(not row.lstrip().startswith(("，", "）", "。")) for row in rows)
+
+
+def test_what_is_to_be_copied_is_broken_in_two() -> None:
+    path = "/a/long/path/" * 9
+    for line in (f"saved as {path} for you", f"        → cp '{path}' there and there and there"):
+        assert any(path in row for row in Painter(rich=False).paint([Piece("plain", line)], 40).split("\n"))
+    assert wrapped(f"  → cp {path} there", 20) == [f"  → cp {path} there"]
+    assert Painter(rich=False).paint([Piece("copy", "go on: " * 30)], 40) == "go on: " * 30 + "\n"

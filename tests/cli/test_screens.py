@@ -58,7 +58,7 @@ def screen(terminal: Terminal) -> str:
 def compare(name: str, terminal: Terminal, ready: Callable[[str], bool]) -> None:
     """The screen must become that of the file. Written instead with GA_SCREENS=write."""
     file = SCREENS / f"{name}.txt"
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     if WRITE:
         while not ready(screen(terminal)) and time.monotonic() < end:
             terminal.read()

@@ -51,7 +51,7 @@ def test_a_long_paste_fills_the_input(start: Start) -> None:
     t.send(PASTE + b"y" * 1001 + PASTED + b"\r")
     told = f"{len(text) + 6 + 6 + 1001} characters, 1999 line feeds, ends '{'y' * 20}'"
     t.until(lambda: told in " ".join(t.text().split()))
-    assert "❯ count [Pasted text #1 +2000 lines] xxx\nxx[Pasted text #2 +1 lines]" in t.text()
+    assert "❯ count [Pasted text #1 +2000 lines]\n  xxxxx[Pasted text #2 +1 lines]" in t.text()
     t.until(lambda: t.input() == "")
     t.send(UP)  # the mark still holds
     t.until(lambda: t.input().startswith("count [Pasted text #1"))
@@ -152,6 +152,22 @@ def test_wide_names_and_addresses(start: Start, workspace: Path) -> None:
     t.until(lambda: t.input() == "me@main 世界 @世界/文件.md")
     t.send("\r")
     t.until("got 'me@main 世界 @世界/文件.md'")
+
+
+@pytest.mark.parametrize("typed", ["see @mai", "see @src/MA", "see @./src/main", 'see @"src/ma'])
+def test_half_a_files_name_is_sent(start: Start, workspace: Path, typed: str) -> None:
+    t = start()
+    t.send(f"{typed}\r")  # also before the menu is there
+    t.until(lambda: t.input() == "see @src/main.py" and "Turn" not in t.text())
+    t.send("\r")
+    t.until("got 'see @src/main.py'")
+
+
+def test_a_name_that_no_single_file_begins_with_is_changed(start: Start, workspace: Path) -> None:
+    t = start(columns=60)
+    for said in ("tell @ann", "see @m", "see @src", "see @src/main.py", "see @sain", "me@main"):
+        t.send(f"{said}\r")
+        t.until(f"got '{said}'")
 
 
 def test_a_command_is_not_completed(start: Start) -> None:
@@ -271,7 +287,7 @@ def test_ctrl_c_leaves_the_users_command_running(
     t.send("slow\r")
     t.until("first line")
     t.send(f"!echo $$ > {tmp_path}/pid; echo started; sleep 600\r")  # beside the task
-    t.until("  started")
+    t.until(lambda: "  started" in t.lines() and (tmp_path / "pid").exists())
     process = Path("/proc") / (tmp_path / "pid").read_text().strip()
     assert process.exists()
     t.send(CTRL_C)

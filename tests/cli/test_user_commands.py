@@ -83,10 +83,10 @@ def test_rewound_conversation_comes_back_after_resume(
     other = run_agent()
     other.resume(id)
     assert other.lines == lines and other.client.backend.history == history
-    assert [turn.text for turn, _ in control.turns(other)] == ["first task"]
+    assert [turn.text for turn, *_ in control.turns(other)] == ["first task"]
     assert do(other, "go on")["status"] == "done"
     assert "second task" not in json.dumps(server.requests[-1].body)
-    assert [turn.text for turn, _ in control.turns(other)] == ["first task", "go on"]
+    assert [turn.text for turn, *_ in control.turns(other)] == ["first task", "go on"]
 
 
 def test_rewind_twice_over_a_rewound_turn(worked: tuple[Said, ScriptedServer, Path]) -> None:
@@ -202,8 +202,8 @@ def test_copies_together_are_limited(ga_home: Path, monkeypatch: pytest.MonkeyPa
     for n in range(4):
         file = ga_home / f"{n}.txt"
         file.write_text(f"content {n}\n")
-        undo.change(file, b"")
-        copy = ga_home / "undo" / str(undo.change(file, b"")["before"])
+        undo.change(file, b"", lambda path, data: False)
+        copy = ga_home / "undo" / str(undo.change(file, b"", lambda path, data: False)["before"])
         os.utime(copy, (1000 + n, 1000 + n))
     undo.clean(1010)
     left = sorted(file.read_text() for file in (ga_home / "undo").iterdir())
@@ -213,10 +213,13 @@ def test_copies_together_are_limited(ga_home: Path, monkeypatch: pytest.MonkeyPa
 def test_a_memory_file_is_rewound(start: Start, ga_home: Path) -> None:
     agent, _ = start([
         call("code_run", type="bash", script="echo 3.11"),
-        write(ga_home / "memory" / "global_mem.txt", "## [ENV]\nPython here is 3.11\n"), say("stored"),
+        write(ga_home / "memory" / "python_env.md", "Python here is 3.11\n"), say("stored"),
     ])  # fmt: skip
     do(agent, "what Python is here? 3.11")
     assert control.turns(agent)[0][1] == []
+    chat = Said(agent)
+    chat.run("/rewind 1")
+    assert ("The memory stays as it is: python_env.md (/memory shows each change and takes it back)") in "\n".join(chat)
 
 
 def test_a_link_that_was_put_there_meanwhile_is_followed(
@@ -230,6 +233,107 @@ def test_a_link_that_was_put_there_meanwhile_is_followed(
     chat.run("/rewind 2")
     assert f"{work}/a.txt: stays, something else has changed it meanwhile" in chat
     assert victim.read_text() == "two\n"
+
+
+def test_a_file_that_is_secret_by_now_is_copied_or_brought_back(
+    start: Start, tmp_path: Path, run_agent: Any, ga_home: Path
+) -> None:
+    names = ("denied.txt", "keyed.txt", "plain.txt")
+    for name in names:
+        (tmp_path / name).write_text(f"{name} holds s3cr3t-of-the-user\n")
+    agent, _ = start([*(write(name, "new\n") for name in names), say("done")], workspace=tmp_path)
+    do(agent, "work")
+    id, kept = agent.session_id, set((ga_home / "undo").iterdir())
+    assert len(kept) == 3
+    agent.new_session()
+    (ga_home / "config.toml").write_text(f'[safety]\ndeny = ["read:{tmp_path}/denied.*"]\n')
+    other = run_agent(workspace=tmp_path)
+    other.resume(id)
+    (tmp_path / "plain.txt").write_text("new\n")
+    changes = control.turns(other)[0][1]
+    assert [undo.look(change, control.secrecy(other)) for change in changes] == ["lost", "", ""]
+    secret = undo.secrecy(other.guard, ["s3cr3t-of-the-user"])
+    assert [undo.look(change, secret) for change in changes] == ["lost"] * 3
+    assert undo.bring_back(changes, other.record, secret) == []
+    assert {(tmp_path / name).read_text() for name in names} == {"new\n"}
+    chat = Said(other)
+    chat.run("/rewind 1")
+    assert f"{tmp_path}/denied.txt: stays, there is no copy of what it held" in chat
+    chat.pick("the conversation and these files (2)")
+    assert "holds" in (tmp_path / "plain.txt").read_text() and (tmp_path / "denied.txt").read_text() == "new\n"
+
+
+def test_what_a_new_secret_file_holds_is_copied_when_it_is_taken_back(
+    start: Start, tmp_path: Path, ga_home: Path
+) -> None:
+    agent, _ = start([write(".env", "TOKEN=abcdefgh\n"), say("done")], workspace=tmp_path / "work")
+    do(agent, "work")
+    chat = Said(agent)
+    chat.run("/rewind 1")
+    assert "Files brought back: 1" in chat.pick("the conversation and these files (1)")
+    assert not (tmp_path / "work" / ".env").exists()
+    assert not (ga_home / "undo").exists() or not list((ga_home / "undo").iterdir())
+
+
+def test_a_forged_copy_of_the_same_size_is_kept_for_the_real_one(start: Start, tmp_path: Path, ga_home: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("old\n")
+    agent, _ = start([write(file, "new\n"), say("one"), write(file, "other\n"), say("two")], workspace=tmp_path)
+    do(agent, "first")
+    (copy,) = (ga_home / "undo").iterdir()
+    copy.write_text("bad\n")
+    file.write_text("old\n")
+    do(agent, "second")
+    assert copy.read_text() == "old\n"
+
+
+def test_folders_of_an_undone_task_stay_or_others_go(start: Start, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "mine").mkdir(parents=True)
+    agent, _ = start([
+        write("mine/a.txt", "a\n"), write("new/deep/er/b.txt", "b\n"), write("new/deep/c.txt", "c\n"), write("kept/d.txt", "d\n"), say("done"),
+    ], workspace=work)  # fmt: skip
+    do(agent, "work")
+    (work / "kept" / "user.txt").write_text("the user's\n")
+    chat = Said(agent)
+    chat.run("/rewind 1")
+    assert "Files brought back: 4" in chat.pick("the conversation and these files (4)")
+    assert sorted(str(p.relative_to(work)) for p in work.rglob("*")) == ["kept", "kept/user.txt", "mine"]
+
+
+def test_going_back_in_the_conversation_only_removes_folders(start: Start, tmp_path: Path) -> None:
+    agent, _ = start([write("new/b.txt", "b\n"), say("done")], workspace=tmp_path)
+    do(agent, "work")
+    (tmp_path / "new" / "b.txt").unlink()
+    chat = Said(agent)
+    chat.run("/rewind 1")
+    if chat.menu:
+        chat.pick("the conversation only")
+    assert (tmp_path / "new").is_dir()
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_conversation_that_begins_anew_keeps_the_old_title(start: Start, run_ga: Any, renamed: bool) -> None:
+    from genericagent.cli.transcript import transcript
+    from genericagent.store import search
+    from genericagent.store.journal import list_sessions
+
+    agent, _ = start([say("one"), say("two"), say("three")])
+    do(agent, "the old subject")
+    chat = Said(agent)
+    if renamed:
+        chat.run("/rename old name")
+    chat.run("/rewind 1")
+    assert [info.title for info in list_sessions(paths.sessions())] == [""]
+    do(agent, "a new subject")
+    do(agent, "more")
+    assert [info.title for info in (*list_sessions(paths.sessions()), *search.listing()[0])] == ["a new subject"] * 2
+    assert "a new subject" in run_ga("sessions").stdout and transcript(agent.records()).title == "a new subject"
+    id = agent.session_id
+    agent.new_session()
+    assert agent.resume(id) == f"{id}: a new subject"
+    chat.run("/rename a name")
+    assert [info.title for info in list_sessions(paths.sessions())] == ["a name"]
 
 
 # the title
@@ -317,6 +421,31 @@ def test_a_word_to_the_running_task_is_lost(start: Start) -> None:
     told = json.dumps(server.requests[1].body)
     assert "look at b.txt" in told and "and c.txt" in told and agent.intervene is None
     assert chat.run("/steer") == "/steer TEXT"
+
+
+@pytest.mark.parametrize("way", ["message", "/steer", "key"])
+def test_a_host_that_is_named_in_a_word_to_the_running_task_is_a_strangers(
+    start: Start, run_agent: Any, way: str
+) -> None:
+    agent, _ = start([call("code_run", type="bash", script="true"), say("done")])
+    chat, typed = Said(agent), "ask [Pasted text #1 +1 lines]"
+    chat.composer._pastes = {"[Pasted text #1 +1 lines]": "x" * 1000 + " wiki.example.org"}
+    if way == "message":
+        typed = chat.composer.message(typed)[0]
+    else:
+        chat.running = True
+        if way == "key":
+            assert chat.steered(typed)
+        else:
+            chat.run(f"/steer {typed}")
+    assert "wiki.example.org" not in agent.guard.hosts
+    do(agent, typed if way == "message" else "work")
+    assert "wiki.example.org" in agent.guard.hosts
+    id = agent.session_id
+    agent.new_session()
+    other = run_agent()
+    other.resume(id)
+    assert ("wiki.example.org" in other.guard.hosts) == (way != "message")  # of a long message its beginning is kept
 
 
 def test_a_plan_of_the_users_ends_early(start: Start) -> None:
@@ -490,3 +619,43 @@ def test_a_session_of_an_earlier_version_has_no_turns() -> None:
     assert [(turn.number, turn.at, turn.text) for turn in turns_of(records)] == [(0, 0, "one"), (1, 2, "two")]
     odd = [{"type": "cut", "turns": -3}, {"type": "cut", "turns": "x"}, {"type": "task"}, {"type": "line", "text": 5}]
     assert turns_of([*records, *odd]) == []
+
+
+# sessions
+
+
+@pytest.mark.parametrize(("by", "options"), [("sub-agent", {"depth": 1}), ("watcher", {"origin": "watcher"})])
+def test_a_run_that_the_user_did_not_begin_is_listed_as_theirs(
+    start: Start, run_agent: Any, run_ga: Any, by: str, options: dict[str, Any]
+) -> None:
+    other, _ = start([say("looked"), say("told")], **options)
+    assert do(other, "look at the zebra")["status"] == "done"
+    mine = run_agent()
+    assert do(mine, "tell of the zebra")["status"] == "done"
+    other.new_session()
+    chat = Said(mine)
+    for words in ("", "zebra"):
+        assert by not in chat.run(f"/sessions {words}") and len(chat[0].split("zebra")) > 1
+        assert f"[{by}] look at the zebra" in chat.run(f"/sessions all {words}")
+        assert by not in run_ga("sessions", *words.split()).stdout
+        assert f"[{by}] look at the zebra" in run_ga("sessions", "--all", *words.split()).stdout
+    assert f"[{by}]" in chat.run("/resume all") and chat.pick(f"[{by}]").split("\n")[1].startswith("Going on with")
+
+
+def test_another_folder_is_worked_in_unsaid(start: Start, run_agent: Any, tmp_path: Path) -> None:
+    work, temp = tmp_path / "work", paths.temp()
+    work.mkdir()
+    other, _ = start([say("here")], workspace=work)
+    do(other, "begin there")
+    id = other.session_id
+    other.new_session()
+    chat = Said(run_agent())
+    assert chat.run(f"/resume {id}").endswith(f"Workspace: {work}") and "gone" not in chat[1]
+    assert chat.run("/new").endswith(f"begins.\nWorkspace: {temp}")
+    assert "Workspace" not in chat.run("/new")
+    work.rmdir()
+    assert f"its folder {paths.shown(work)} is gone: it goes on in {paths.shown(temp)}" in chat.run(f"/resume {id}")
+    assert len(chat) == 2 and chat.agent.workspace == temp
+    chat.agent.new_session()
+    stays = Said(run_agent(workspace=tmp_path))
+    assert "gone" not in stays.run(f"/resume {id}") and "Workspace" not in stays.run("/new")

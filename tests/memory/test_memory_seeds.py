@@ -161,7 +161,7 @@ def test_a_change_by_hand_is_noted_with_its_diff_and_told_once() -> None:
     (paths.memory() / "L4_raw_sessions").mkdir()
     (paths.memory() / "L4_raw_sessions" / "a.gz").write_bytes(b"x")
     told = memory.ensure_seeds()
-    assert len(told) == 3 and any("global_mem.txt" in t and "ga memory show" in t for t in told)
+    assert len(told) == 3 and any("global_mem.txt" in t and "agentmain.py memory show" in t for t in told)
     found = {e["file"]: e for e in entries().values()}
     assert found.keys() == {memory.L2, "sub/own_sop.md", "big.bin"} and {e["by"] for e in found.values()} == {"outside"}
     assert "+- by hand" in found[memory.L2]["diff"] and found["big.bin"]["diff"] == ""

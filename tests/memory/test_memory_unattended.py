@@ -119,7 +119,7 @@ def test_proposals_are_kept_once_told_and_discarded(start: Start, capsys: pytest
         for name in ("a.md", "b.md"):
             assert inbox.propose(paths.memory() / name, {"content": "x"}, writer.About())
     (line,) = news()
-    assert len(inbox.pending()) == 3 and "3 proposal(s)" in line and "ga memory inbox" in line
+    assert len(inbox.pending()) == 3 and "3 proposal(s)" in line and "agentmain.py memory inbox" in line
     assert "dropped: 1" in run_memory(["drop", "2"])[0] and list(inbox.pending()) == [1, 3]
     with pytest.raises(ToolError, match="no proposal 2"):
         run_memory(["drop", "2"])
@@ -240,7 +240,7 @@ def test_what_was_taken_back_is_lost(start: Start) -> None:
     )  # fmt: skip
     memory.ensure_seeds(lambda value: value)
     _, told = do(agent, "go")
-    assert "- by hand" not in facts() and "ga memory revert 1" in told[-1]
+    assert "- by hand" not in facts() and "agentmain.py memory revert 1" in told[-1]
     assert "guard" in run_memory(["log"])[0] and "-- by hand" in run_memory(["show", "1"])[0]
     run_memory(["revert", "1"])
     assert facts().endswith("- by hand\n")

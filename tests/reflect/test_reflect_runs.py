@@ -369,7 +369,7 @@ def test_jobs_are_added_listed_run_and_disabled_from_the_command_line(serve: Any
     done = run_ga(
         "schedule", "add", "news", "read the news", "--at", "00:00", "--repeat", "weekday", "--origin", "terminal"
     )
-    assert done.returncode == 0 and "start ga --reflect scheduler" in done.stderr
+    assert done.returncode == 0 and "agentmain.py --reflect scheduler" in done.stderr
     (line,) = done.stdout.splitlines()
     assert line.startswith("news: weekday 00:00, first 20") and line.endswith("news.json")
     assert run_ga("schedule", "add", "news", "x", "--at", "08:00").returncode == 1
@@ -426,7 +426,7 @@ def test_a_job_that_is_removed_is_kept_and_one_of_its_name_begins_anew(run_ga: A
 def test_the_help_of_schedule_shows_no_insides(run_ga: Any, word: str) -> None:
     done = run_ga("schedule", *word.split(), "--help")
     assert done.returncode == 0 and done.stderr == ""
-    assert not re.search(r"``|__|None|<|_DELAY|REPEAT", done.stdout) and "usage: ga schedule" in done.stdout
+    assert not re.search(r"``|__|None|<|_DELAY|REPEAT", done.stdout) and "agentmain.py schedule" in done.stdout
     wrong = run_ga("schedule", word or "frob", "--frob")
     assert wrong.returncode == 2 and len(wrong.stderr.splitlines()) == 1
 
@@ -472,7 +472,7 @@ def test_a_job_that_is_not_wanted_is_not_silently_left(serve: Any, run_ga: Any, 
     job(ga_home, "one")
     server = serve([])
     done = run_ga("--reflect", "scheduler", "--job", "one")
-    assert done.returncode == 2 and "ga schedule run one" in done.stderr and server.requests == []
+    assert done.returncode == 2 and "agentmain.py schedule run one" in done.stderr and server.requests == []
 
 
 def test_a_changed_script_is_refused_at_the_start_and_run_with_the_word_that_is_named(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 PROGRAM = str(Path(__file__).resolve().parents[2] / "agentmain.py")
-DEADLINE = 30.0  # seconds; only a hang is that slow
+DEADLINE = 60.0  # seconds; only a hang is that slow
 
 
 class Terminal:

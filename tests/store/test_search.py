@@ -34,9 +34,9 @@ def message(role: str, *blocks: Any, **more: Any) -> dict[str, Any]:
     return {"type": "message", "message": {"role": role, "content": texts, **more}}
 
 
-def made(id: str, request: str = "", *records: dict[str, Any], days: float = 1) -> Path:
+def made(id: str, request: str = "", *records: dict[str, Any], days: float = 1, **header: str) -> Path:
     head: list[dict[str, Any]] = [
-        {"type": "session", "v": 1, "id": id, "created": 5.0, "cwd": "/tmp", "llm": "m"},
+        {"type": "session", "v": 1, "id": id, "created": 5.0, "cwd": "/tmp", "llm": "m", **header},
         {"type": "line", "text": f"[USER]: {request}"},
         message("user", request, request=True),
     ]
@@ -55,6 +55,17 @@ def test_going_on_means_a_watchers_conversation() -> None:
     assert search.newest() == str(mine) and search.find(search.newest()) == mine
     newer = made("20250104-000000-dddddd", "an old version's", days=0)
     assert search.newest() == str(newer)
+
+
+def test_who_ran_a_session_is_forgotten() -> None:
+    made("20250101-000000-aaaaaa", "a zebra of mine", {"type": "task", "event": "start", "source": "user"}, days=3)
+    made(
+        "20250102-000000-bbbbbb", "a zebra round", {"type": "task", "event": "start", "source": "reflect:goal"}, days=2
+    )
+    made("20250103-000000-cccccc", "a zebra part", days=1, by="subagent")
+    assert [s.by for s in search.listing()[0]] == ["subagent", "watcher", ""]
+    assert [hit.session.by for hit in search.search("zebra", 0, NOW, everything=False)[0]] == [""]
+    assert len(found("zebra")) == 3
 
 
 def found(query: str, since: float = 0.0, **how: Any) -> list[str]:

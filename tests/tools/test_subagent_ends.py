@@ -51,6 +51,14 @@ def running(word: str) -> list[str]:
     return found
 
 
+def test_the_lines_of_sub_agents_do_not_say_whose_they_are() -> None:
+    work = ["look at the\nred one", "count " * 40]
+    told = list(run_subagents(work, [sys.executable, "-c", FORGER], {}, stop=Abort(), id="n", timeout=60))
+    long = f"{'count ' * 10}".rstrip()
+    assert told[0] == "sub-n-1 (look at the red one): begun\n" and told[1].startswith(f"sub-n-2 ({long}")
+    assert sorted(told[2:])[0] == "sub-n-1 (look at the red one): done\n" and all(len(line) < 90 for line in told)
+
+
 def test_a_script_writes_the_result_of_its_sub_agent() -> None:
     run = run_subagents(["work"], [sys.executable, "-c", FORGER], {}, stop=Abort(), id="f", timeout=60)
     with pytest.raises(StopIteration) as end:
