@@ -46,7 +46,7 @@ _LEAST = {
     "context_win": 2000, "max_tokens": 1, "max_retries": 0, "max_retry_after": 0, "connect_timeout": 0.1, "read_timeout": 0.1,
     "idle_timeout": 0.1, "spring_back": 0, "trim_keep_prefix": 0,
 }  # fmt: skip
-SECTIONS = ("limits", "reflect", "safety", "telegram", "ui")
+SECTIONS = ("limits", "reflect", "safety", "telegram", "ui", "web")
 CHOICES = {"sandbox": ("off", "auto", "require"), "net": ("on", "off"), "bell": ("all", "needs", "off")}
 PRICE_KEYS = ("input", "output", "cache_read", "cache_write")
 _PLAIN = {
@@ -165,6 +165,13 @@ class Ui:
 
 
 @dataclass(repr=False, eq=False)
+class Web:
+    """The page of `ga web`. Port 0: a free one, another at each start."""
+
+    port: int = 18770
+
+
+@dataclass(repr=False, eq=False)
 class Config:
     """Everything configured. `problems` are lines for the user about what was skipped."""
 
@@ -174,6 +181,7 @@ class Config:
     safety: Safety = field(default_factory=Safety)
     telegram: Telegram = field(default_factory=Telegram)
     ui: Ui = field(default_factory=Ui)
+    web: Web = field(default_factory=Web)
     prices: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     seen: dict[Path, tuple[int, int] | None] = field(default_factory=dict)  # file → (mtime, size), None = not there
@@ -615,6 +623,8 @@ def _fill(config: Config, sections: Mapping[str, Mapping[str, tuple[Any, Path]]]
                 config.problems.append(f"{path}: [{section}]: unknown key {key!r}{_nearest(key, kinds)}")
                 continue
             setattr(target, key, typed(value, str(kinds[key]), where))
+            if key == "port" and not 0 <= value <= 65535:
+                raise ConfigError(f"{where} must be 0 to 65535, not {value!r}")
             if section in ("limits", "reflect") and not value > 0:
                 raise ConfigError(f"{where} must be more than 0, not {value!r}")
             if key in CHOICES and value not in CHOICES[key]:

@@ -1,4 +1,4 @@
-"""The real program as a Telegram bot, against a Bot API server on loopback and a scripted model."""
+"""The real program as a Telegram bot, against a Bot API server on loopback and a scripted model; and as a page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fakegram import TOKEN, FakeTelegram
+from webrun import WebRun
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SIXTIETH = {
@@ -100,3 +101,18 @@ def telegram(ga_home: Path, model_server: Any) -> Iterator[Callable[..., Any]]:
     for bot in made:
         bot.close()
         bot.fake.close()
+
+
+@pytest.fixture
+def webapp(ga_home: Path, model_server: Any) -> Iterator[Callable[..., WebRun]]:
+    """`page = webapp([call(…), say(…)])`: the page's program, running."""
+    pytest.importorskip("aiohttp")
+    made: list[WebRun] = []
+
+    def begin(replies: Any = ()) -> WebRun:
+        made.append(WebRun(ga_home, model_server(replies)))
+        return made[-1].start()
+
+    yield begin
+    for page in made:
+        page.close()
