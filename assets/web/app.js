@@ -216,14 +216,10 @@ function enter() {
     history.replaceState(null, "", "/");
   }
   token = sessionStorage.getItem("token") ?? "";
-  follow();
 }
 
 async function start() {
-  texts = await (await fetch("/texts.json")).json();
-  document.documentElement.lang = texts.lang;
-  for (const node of document.querySelectorAll("[data-text]")) node.textContent = texts[node.dataset.text];
-  for (const node of document.querySelectorAll("[data-label]")) node.placeholder = node.ariaLabel = texts[node.dataset.label];
+  enter();
   $("form").onsubmit = submit;
   $("menu").onclick = lists;
   $("stop").onclick = () => say("/stop");
@@ -234,8 +230,12 @@ async function start() {
   document.ondragover = (event) => event.preventDefault();
   document.ondrop = (event) => (event.preventDefault(), choose(event.dataTransfer.files));
   document.onkeydown = (event) => event.key === "Escape" && !$("panel").hidden && lists();
-  window.onhashchange = enter;
-  enter();
+  window.onhashchange = () => (enter(), follow());
+  texts = await (await fetch("/texts.json")).json();
+  document.documentElement.lang = texts.lang;
+  for (const node of document.querySelectorAll("[data-text]")) node.textContent = texts[node.dataset.text];
+  for (const node of document.querySelectorAll("[data-label]")) node.placeholder = node.ariaLabel = texts[node.dataset.label];
+  follow();
 }
 
 start();
