@@ -49,14 +49,11 @@ class User:
         return answer.get("value")
 
     def key(self, name: str, shift: bool = False) -> None:
-        about = {
-            "key": name,
-            "code": name,
-            "modifiers": 8 * shift,
-            "windowsVirtualKeyCode": {"Enter": 13, "Escape": 27}[name],
-        }
-        text = {"text": "\r", "unmodifiedText": "\r"} if name == "Enter" else {}
-        for kind, more in (("keyDown", text), ("keyUp", {})):
+        """A key of the keyboard: Enter, Escape or a letter."""
+        number = {"Enter": 13, "Escape": 27}.get(name) or ord(name.upper())
+        about = {"key": name, "modifiers": 8 * shift, "windowsVirtualKeyCode": number}
+        text = {"Enter": "\r", "Escape": ""}.get(name, name)
+        for kind, more in (("keyDown", {"text": text} if text else {}), ("keyUp", {})):
             self.tab.chrome.call("Input.dispatchKeyEvent", {"type": kind, **about, **more}, self.tab.session)
 
     def type(self, text: str) -> None:
@@ -131,7 +128,8 @@ def test_an_answer_grows_and_looks_as_it_was_meant(user: Any) -> None:
     )
     owner = user([Reply(text=answer, chunk=15, pace=0.03)])
     owner.js("document.getElementById('text').focus()")
-    owner.type("two")
+    for letter in "two":
+        owner.key(letter)
     owner.key("Enter", shift=True)
     owner.type("lines <b>not bold</b>")
     owner.key("Enter")
