@@ -235,7 +235,8 @@ class App:
         if not isinstance(text, str) or len(text) > LONGEST or len(given) > MOST_FILES:
             raise web.HTTPRequestEntityTooLarge(LONGEST, len(str(text)))
         files = [await asyncio.to_thread(_kept, one) for one in given if isinstance(one, web.FileField)]
-        if text.strip() or files:
+        text = text.replace("\r\n", "\n").strip()  # forms end lines so
+        if text or files:
             key, data = (
                 self._hub.state.next,
                 {"text": text, "files": [{**asdict(f), "path": str(f.path)} for f in files]},
@@ -247,7 +248,7 @@ class App:
     def receive(self, key: int, data: dict[str, Any]) -> None:
         """Something that the user has sent, maybe before a restart."""
         files = tuple(File(Path(one["path"]), one["kind"], one["name"]) for one in data["files"])
-        incoming = Incoming(CHAT, USER, data["text"].strip(), files, keys=(key,))
+        incoming = Incoming(CHAT, USER, data["text"], files, keys=(key,))
         self._page.heard(incoming)
         self._hub.receive(incoming)
 

@@ -216,26 +216,27 @@ function enter() {
     history.replaceState(null, "", "/");
   }
   token = sessionStorage.getItem("token") ?? "";
-  follow();
 }
 
 async function start() {
+  enter();
+  const on = (node, event, work) => node.addEventListener(event, work); // unlike on…=, a false does not cancel the event
+  on($("form"), "submit", submit);
+  on($("menu"), "click", lists);
+  on($("stop"), "click", () => say("/stop"));
+  on($("attach"), "click", () => $("files").click());
+  on($("files"), "change", () => (choose($("files").files), ($("files").value = "")));
+  on($("text"), "keydown", (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && submit(event));
+  on($("text"), "paste", (event) => event.clipboardData.files.length && (event.preventDefault(), choose(event.clipboardData.files)));
+  on(document, "dragover", (event) => event.preventDefault());
+  on(document, "drop", (event) => (event.preventDefault(), choose(event.dataTransfer.files)));
+  on(document, "keydown", (event) => event.key === "Escape" && !$("panel").hidden && lists());
+  on(window, "hashchange", () => (enter(), follow()));
   texts = await (await fetch("/texts.json")).json();
   document.documentElement.lang = texts.lang;
   for (const node of document.querySelectorAll("[data-text]")) node.textContent = texts[node.dataset.text];
   for (const node of document.querySelectorAll("[data-label]")) node.placeholder = node.ariaLabel = texts[node.dataset.label];
-  $("form").onsubmit = submit;
-  $("menu").onclick = lists;
-  $("stop").onclick = () => say("/stop");
-  $("attach").onclick = () => $("files").click();
-  $("files").onchange = () => (choose($("files").files), ($("files").value = ""));
-  $("text").onkeydown = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && submit(event);
-  $("text").onpaste = (event) => event.clipboardData.files.length && (event.preventDefault(), choose(event.clipboardData.files));
-  document.ondragover = (event) => event.preventDefault();
-  document.ondrop = (event) => (event.preventDefault(), choose(event.dataTransfer.files));
-  document.onkeydown = (event) => event.key === "Escape" && !$("panel").hidden && lists();
-  window.onhashchange = enter;
-  enter();
+  follow();
 }
 
 start();

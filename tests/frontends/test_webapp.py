@@ -105,7 +105,6 @@ def test_every_answer_forbids_what_the_page_does_not_need(webapp: Any) -> None:
 
 def test_no_path_leads_to_a_file_that_was_not_handed_over(webapp: Any) -> None:
     page = webapp(seq(say("here: [FILE:out.txt]"), say("and: [FILE:../faces/web.token]"), then=echo))
-    page.temp.mkdir(exist_ok=True)
     (page.temp / "out.txt").write_text("the result")
     page.send("give")
     handed = until(lambda: [m["id"] for m in page.messages() if m.get("file") == "out.txt"])

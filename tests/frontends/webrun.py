@@ -34,6 +34,7 @@ class WebRun:
         self.home, self.server, self.port, self.token = home, server, 0, ""
         self.temp, self._errors = home / "temp", home.parent / "errors.txt"
         self._runs: list[subprocess.Popen[bytes]] = []
+        self.temp.mkdir()
         (home / "config.toml").write_text("[web]\nport = 0\n")
         (home / "config.toml").chmod(0o600)
 
