@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
 BIN    := $(VENV)/bin
-SOURCES := agent_loop.py agentmain.py ga.py llmcore.py simphtml.py TMWebDriver.py genericagent plugins reflect
+SOURCES := agent_loop.py agentmain.py ga.py llmcore.py simphtml.py TMWebDriver.py genericagent frontends plugins reflect
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help

@@ -247,6 +247,13 @@ def chat() -> list[Row]:
     return figures()
 
 
+def telegram() -> list[Row]:
+    """See telegram.py."""
+    from telegram_bot import telegram as figures
+
+    return figures()
+
+
 FIGURES: dict[str, Callable[[], list[Row]]] = {
     "start": start,
     "tokens": tokens,
@@ -260,4 +267,5 @@ FIGURES: dict[str, Callable[[], list[Row]]] = {
     "install": install,
     "browser": browser,
     "chat": chat,
+    "telegram": telegram,
 }

@@ -46,7 +46,7 @@ _LEAST = {
     "context_win": 2000, "max_tokens": 1, "max_retries": 0, "max_retry_after": 0, "connect_timeout": 0.1, "read_timeout": 0.1,
     "idle_timeout": 0.1, "spring_back": 0, "trim_keep_prefix": 0,
 }  # fmt: skip
-SECTIONS = ("limits", "reflect", "safety", "telegram", "ui")
+SECTIONS = ("limits", "reflect", "safety", "telegram", "ui", "web")
 CHOICES = {"sandbox": ("off", "auto", "require"), "net": ("on", "off"), "bell": ("all", "needs", "off")}
 PRICE_KEYS = ("input", "output", "cache_read", "cache_write")
 _PLAIN = {
@@ -142,8 +142,19 @@ class Safety:
 
 @dataclass(repr=False, eq=False)
 class Telegram:
+    """Times in seconds. `poll`: how long a look for messages waits; `edit`: between two edits of a message."""
+
     token: str = ""
     allowed_users: list[int] = field(default_factory=list)
+    allowed_chats: list[int] = field(default_factory=list)
+    base_url: str = "https://api.telegram.org"
+    proxy: str | None = None
+    max_file_mb: float = 20.0
+    poll: float = 30.0
+    edit: float = 2.0
+    album: float = 1.0
+    approval: float = 300.0
+    retry: float = 1.0
 
 
 @dataclass(repr=False, eq=False)
@@ -151,6 +162,13 @@ class Ui:
     language: str | None = None
     title: bool = True
     bell: str = "all"
+
+
+@dataclass(repr=False, eq=False)
+class Web:
+    """The page of `ga web`. Port 0: a free one, another at each start."""
+
+    port: int = 18770
 
 
 @dataclass(repr=False, eq=False)
@@ -163,6 +181,7 @@ class Config:
     safety: Safety = field(default_factory=Safety)
     telegram: Telegram = field(default_factory=Telegram)
     ui: Ui = field(default_factory=Ui)
+    web: Web = field(default_factory=Web)
     prices: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     seen: dict[Path, tuple[int, int] | None] = field(default_factory=dict)  # file → (mtime, size), None = not there
@@ -190,6 +209,7 @@ class Config:
         """All that no log, session or screen may show: the keys, those of entries that are not used, and the
         credentials in the addresses of proxies and providers."""
         addresses = [a for m in self.models for a in (m.base_url, m.proxy) if a]
+        addresses += [a for a in (self.telegram.base_url, self.telegram.proxy) if a]
         addresses += [v for k, v in os.environ.items() if k.lower() in ("http_proxy", "https_proxy", "all_proxy")]
         variables = {os.environ.get(f"{family}_API_KEY", "").strip() for family in ("ANTHROPIC", "OPENAI")}
         return (self.secrets() | self.found | variables | {c for a in addresses for c in _credentials(a)}) - {""}
@@ -363,12 +383,17 @@ def typed(value: Any, kind: str, what: str) -> Any:
             return float(value)
     elif kind.startswith("list"):
         if isinstance(value, (list, tuple)):
-            return [typed(v, "int", what) if "list[int]" in kind else v for v in value]
+            return [typed(_number(v), "int", what) if "list[int]" in kind else v for v in value]
     elif isinstance(value, str):
         return value
     wanted = kind.split(" | None")[0]
     shown = "what it is" if what.endswith(("api_key", "token")) else _told(value)
     raise ConfigError(f"{what} must be {_PLAIN.get(wanted, wanted)}, not {shown}")
+
+
+def _number(value: Any) -> Any:
+    """A whole number that was written as a text."""
+    return int(value) if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,20}\s*", value) else value
 
 
 def _told(value: Any) -> str:
@@ -466,7 +491,11 @@ def _read_source(
             )
     telegram = {
         new: values[old]
-        for old, new in (("tg_bot_token", "token"), ("tg_allowed_users", "allowed_users"))
+        for old, new in (
+            ("tg_bot_token", "token"),
+            ("tg_allowed_users", "allowed_users"),
+            ("tg_allowed_chats", "allowed_chats"),
+        )
         if old in values
     }
     return entries, {"telegram": telegram} if telegram else {}
@@ -594,6 +623,8 @@ def _fill(config: Config, sections: Mapping[str, Mapping[str, tuple[Any, Path]]]
                 config.problems.append(f"{path}: [{section}]: unknown key {key!r}{_nearest(key, kinds)}")
                 continue
             setattr(target, key, typed(value, str(kinds[key]), where))
+            if key == "port" and not 0 <= value <= 65535:
+                raise ConfigError(f"{where} must be 0 to 65535, not {value!r}")
             if section in ("limits", "reflect") and not value > 0:
                 raise ConfigError(f"{where} must be more than 0, not {value!r}")
             if key in CHOICES and value not in CHOICES[key]:

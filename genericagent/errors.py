@@ -8,7 +8,8 @@ GAError
 ├── ToolError         a tool refuses; its text becomes the tool's result for the model
 ├── Aborted           the user stopped the work
 ├── BudgetError       the next model call might cross a cap on money
-└── LLMError          a model call failed
+├── LLMError          a model call failed
+└── Undelivered       a messenger did not take a message
 """
 
 from __future__ import annotations
@@ -61,3 +62,7 @@ class LLMError(GAError):
         self.retryable = retryable
         self.retry_after = retry_after
         self.status = status
+
+
+class Undelivered(GAError):
+    """A messenger did not take a message. Its kinds are in genericagent/faces/outgoing.py."""

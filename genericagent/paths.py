@@ -99,6 +99,11 @@ def others_can_read(path: Path) -> list[str]:
     return [f"{path} holds a key and can be read by others: chmod 600 {path}"] if open_ else []
 
 
+def faces() -> Path:
+    """What the faces beside the terminal keep."""
+    return home() / "faces"
+
+
 def temp() -> Path:
     """The agent's default working directory; `../memory` is its memory from there."""
     return home() / "temp"

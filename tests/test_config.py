@@ -162,7 +162,7 @@ def test_the_page_lists_every_key_and_no_other() -> None:
     text = DOC.read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([a-z_]+)`", text, re.M))
     known = {f.name for f in fields(config.Model)} - {"kind", "source", "native", "number"}
-    for section in (config.Limits, config.Safety, config.Telegram, config.Ui):
+    for section in (config.Limits, config.Safety, config.Telegram, config.Ui, config.Web):
         known |= {f.name for f in fields(section)}
     known |= {"extra_sys_prompt_file"}
     assert listed == known | {"input", "output", "cache_read", "cache_write"}

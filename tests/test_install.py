@@ -32,7 +32,7 @@ def test_only_the_doors_and_the_package_are_at_the_top(wheel: Path) -> None:
     top = {n.split("/")[0] for n in names if ".dist-info/" not in n}
     assert top == DOORS | {"genericagent"}
     shipped = {n for n in names if n.startswith("genericagent/_shipped/")}
-    for folder in ("assets", "memory", "plugins", "reflect"):
+    for folder in ("assets", "frontends", "memory", "plugins", "reflect"):
         ours = {
             f"genericagent/_shipped/{p.relative_to(ROOT).as_posix()}" for p in (ROOT / folder).rglob("*") if p.is_file()
         }

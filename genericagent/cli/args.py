@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog=ga,
         description="A personal agent: chat in the terminal, or one task from a script.",
         epilog=f"also: {ga} browser setup|status, memory log|show|revert|inbox|accept|drop|check, sessions [WORDS], "
-        "schedule list|add|run|disable|enable|remove, import PATH, doctor.",
+        "schedule list|add|run|disable|enable|remove, import PATH, doctor, telegram, web.",
         allow_abbrev=False,
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")
@@ -272,6 +271,24 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
     return agent
 
 
+def _face(rest: Sequence[str], module: str, run: str) -> int:
+    """A face beside the terminal: its agents get the options of this command line."""
+    import importlib
+    from dataclasses import replace
+
+    from agentmain import GenericAgent
+
+    args = build_parser().parse_args(rest)
+    args.given = {}
+    _refuse_nonsense(args)
+    options = replace(_options(args, ""), origin="remote")
+    sys.path.insert(0, str(paths.shipped()))  # where the faces are, also in a wheel
+    first = GenericAgent(options)
+    start_log(paths.logs(), lambda text: first.redact(text), first.told)
+    sys.stderr.writelines(f"warning: {one_line(problem, 300)}\n" for problem in first.problems)
+    return int(getattr(importlib.import_module(module), run)(lambda: GenericAgent(options)))
+
+
 def _subcommand(name: str, rest: Sequence[str]) -> int:
     if name == "sessions":
         from .sessions import run_sessions
@@ -301,4 +318,6 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         from .doctor import run_doctor
 
         return run_doctor(offline=bool(rest))
-    raise UsageError(f"`{name}` is not in this version yet" + (f" (a folder? write .{os.sep}{name})"))
+    if name == "telegram":
+        return _face(rest, "frontends.tgapp", "run_telegram")
+    return _face(rest, "frontends.webapp", "run_web")

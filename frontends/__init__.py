@@ -1,0 +1,1 @@
+"""Faces of the agent beside the terminal: one file each, on chat_common."""

@@ -1,0 +1,1 @@
+"""What every messenger needs beside the conversation: Markdown in messages of a limited size, and a state that survives."""
