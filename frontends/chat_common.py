@@ -131,7 +131,7 @@ class Conversation:
         self.out = Outgoing(hub.messenger, chat, pace=hub.waits.pace, first_pause=hub.waits.retry)
         self.listed: list[str] = []
         self.running = self.stopping = False
-        self.user = ""  # who ordered what runs, or spoke last
+        self.user = self._owner = ""  # who spoke last; who ordered what runs
         self._began = 0.0
         self._waiting: deque[Incoming] = deque()
         self._menus: dict[str, OpenMenu] = {}
@@ -376,7 +376,7 @@ class Conversation:
                     return
                 incoming = self._waiting.popleft()
                 self.running, self.stopping, self._began = True, False, time.monotonic()
-                self.user = incoming.user
+                self._owner = incoming.user
             try:
                 self._task(incoming)
             except Exception:
@@ -416,7 +416,7 @@ class Conversation:
             self.out.put(lambda: self.hub.state.done(incoming.keys))
             unheard, self.agent.intervene = self.agent.intervene, None
             if unheard:  # there was no next turn
-                self._waiting.appendleft(Incoming(self.chat, self.user, unheard))
+                self._waiting.appendleft(Incoming(self.chat, self._owner, unheard))
             if question := last.get("question"):
                 self._form(question.get("questions") or [question], [])
         return None
@@ -494,7 +494,7 @@ class Conversation:
             scope = scopes[index]
             return say(f"asked_{scope}") if self.agent.answer(id, Answer(scope)) else say("expired")
 
-        menu = OpenMenu(rows, then, self.user, question)
+        menu = OpenMenu(rows, then, self._owner, question)
         menu_id = self._offer(menu, found)
 
         def late() -> None:
@@ -526,7 +526,7 @@ class Conversation:
 
         def pick(indexes: list[int]) -> str:
             answer = "; ".join(rows[n] for n in indexes)
-            answered(Incoming(self.chat, self.user, answer, source="choice"))
+            answered(Incoming(self.chat, self._owner, answer, source="choice"))
             return f"→ {answer}"
 
         def then(index: int) -> str:
@@ -538,7 +538,7 @@ class Conversation:
         self._question = answered
         if not rows:
             return self.reply(text)
-        menu = OpenMenu([one_line(row, LABEL) for row in rows], then, self.user, text)
+        menu = OpenMenu([one_line(row, LABEL) for row in rows], then, self._owner, text)
         if _SEVERAL.search(text):
             menu.several, menu.chosen = set(), pick
         self._offer(menu)
@@ -660,9 +660,13 @@ class Hub:
         return conversation.out.put(delivered)
 
     def close(self) -> None:
+        """Stop what runs, with all its processes."""
+        from genericagent.tools.jobs import kill_background
+
         self._ended.set()
         for conversation in list(self._conversations.values()):
             conversation.close()
+        kill_background()
 
 
 def menu_of_commands() -> list[tuple[str, str]]:

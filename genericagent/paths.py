@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -32,7 +33,9 @@ def this_program(anywhere: bool = False) -> str:
     called, ga = Path(sys.argv[0]), shutil.which("ga")
     if called.stem == "ga" and ga and os.path.realpath(ga) == os.path.realpath(called if called.suffix else ga):
         return "ga"
-    here = Path.cwd()
+    here = program()  # nothing is below it: where the folder is gone, paths are whole
+    with contextlib.suppress(OSError):
+        here = Path.cwd()
     words = [called] if called.stem == "ga" and called.exists() else [Path(sys.executable), program()]
     shown = [str(word.relative_to(here) if word.is_relative_to(here) and not anywhere else word) for word in words]
     if words[1:] and shutil.which("python") == sys.executable:

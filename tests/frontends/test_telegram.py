@@ -576,6 +576,7 @@ def test_another_user_of_the_group_cannot_answer_for_the_one_who_ordered(telegra
     )
     bot.fake.message("go", user=7, chat=-100)
     bot.fake.wait_text("May I?", chat=-100)
+    bot.fake.message("me too", user=8, chat=-100)  # who speaks meanwhile is not who has ordered it
     bot.fake.press("Yes, once", user=8, chat=-100)
     bot.fake.until(lambda: [p for p in bot.fake.calls("answercallbackquery") if "not for you" in p.get("text", "")])
     assert not list(bot.home.rglob("done_it"))
