@@ -299,6 +299,27 @@ def test_a_page_of_somebody_else_gets_nothing_done_or_told(user: Any, chrome: Ch
     assert not any("evil" in text for text in owner.shown()) and len(owner.page.server.requests) == 1
 
 
+def test_the_page_builds_nothing_dangerous_even_from_markup_that_nobody_should_send_it(user: Any) -> None:
+    owner = user()
+    bad = (
+        '<a href="javascript:ran=1">1</a><a href="JAVASCRIPT:ran=2">2</a><a href=" javascript:ran=3">3</a>'
+        '<a href="java&amp;script:ran=4" onclick="ran=5">4</a><img src=x onerror="ran=6"><b onclick="ran=7">5</b>'
+        '<script>ran=8</script><iframe srcdoc=x></iframe></b></li></ol><svg onload="ran=9">&#106;&lt;img src=x&gt;'
+        '<pre style="position:fixed">6</pre><a href="https://e.org/?a=1&amp;b=&quot;">7</a>'
+    )
+    owner.js(f"document.getElementById('log').append(build({json.dumps(bad)}))")
+    owner.js("document.querySelectorAll('#log a, #log b').forEach((node) => node.click())")
+    assert owner.js("return [...document.querySelectorAll('#log a')].map((a) => a.href)") == [
+        "",
+        "",
+        "",
+        "",
+        "https://e.org/?a=1&b=%22",
+    ]
+    assert owner.js("return document.querySelectorAll('#log [onclick]').length") == 0
+    owner.unharmed()
+
+
 def test_hostile_output_does_nothing_and_the_page_stays_as_wide_as_its_window(user: Any, chrome: Chrome) -> None:
     asked: list[str] = []
 
