@@ -33,7 +33,7 @@ def this_program(anywhere: bool = False) -> str:
     called, ga = Path(sys.argv[0]), shutil.which("ga")
     if called.stem == "ga" and ga and os.path.realpath(ga) == os.path.realpath(called if called.suffix else ga):
         return "ga"
-    here = program()  # nothing is below it: where the folder is gone, paths are whole
+    here = Path(os.devnull)  # nothing is below it: where the folder is gone, paths are whole
     with contextlib.suppress(OSError):
         here = Path.cwd()
     words = [called] if called.stem == "ga" and called.exists() else [Path(sys.executable), program()]

@@ -40,7 +40,6 @@ LIMIT, PATIENCE = 10.0, 8.0  # seconds for a check, and for a call that one make
 NEEDED = ("requests", "prompt_toolkit", "rich", "websockets")
 LITTLE = 500 << 20  # bytes of free disk below which there is a problem
 SKEW = 120  # seconds that the clock may be wrong
-TELEGRAM = "https://api.telegram.org"
 MODES: tuple[Origin, ...] = ("chat", "script", "remote", "watcher")
 
 
@@ -311,7 +310,7 @@ def _telegram(config: Config, offline: bool) -> Iterator[Line]:
     from ..llm.transport import Transport
 
     try:
-        url = f"{TELEGRAM}/bot{resolve_secret(token, '[telegram] token', PATIENCE)}/getMe"
+        url = f"{config.telegram.base_url.rstrip('/')}/bot{resolve_secret(token, '[telegram] token', PATIENCE)}/getMe"
         stream = Transport().send(url, {}, None, connect=PATIENCE / 2, first_byte=PATIENCE / 2, abort=Abort())
         stream.limit(PATIENCE / 2)
         bot = json.loads(stream.body())["result"]["username"]
@@ -322,7 +321,7 @@ def _telegram(config: Config, offline: bool) -> Iterator[Line]:
         mend = (
             say("doctor_token")
             if refused or isinstance(error, ConfigError)
-            else say("doctor_net", source="[telegram]", host=TELEGRAM)
+            else say("doctor_net", source="[telegram]", host=config.telegram.base_url)
         )
         yield Line("problem", say("doctor_telegram", users=let_in, bot=error), mend)
 
