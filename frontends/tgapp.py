@@ -23,7 +23,7 @@ from frontends.chat_common import Access, File, Hub, Incoming, Waits, menu_of_co
 from genericagent import paths, prompts
 from genericagent.config import Telegram as Settings
 from genericagent.config import resolve_secret
-from genericagent.errors import ConfigError, GAError
+from genericagent.errors import ConfigError, GAError, SessionError
 from genericagent.faces.markup import Part
 from genericagent.faces.outgoing import Buttons, Gone, Later, Lost, Refused
 from genericagent.faces.state import State
@@ -161,7 +161,11 @@ class App:
     async def run(self) -> None:
         """Until cancelled. Raises ConfigError for a token that Telegram does not know."""
         for waiting in list(self._state.waiting):
-            self._again(waiting.data, waiting.begun)
+            try:
+                self._again(waiting.data, waiting.begun)
+            except Exception:  # one odd message must not keep the program from starting
+                _log.exception("cannot take up message %s", waiting.key)
+                self._state.done([waiting.key])
         await self._persist(self._greet)
         while True:
             await self._persist(self._poll)
@@ -205,6 +209,8 @@ class App:
         for update in updates:
             try:
                 self._take(update)
+            except SessionError:  # nothing may be taken that could be lost
+                raise
             except Exception:  # one odd update must not end all others
                 _log.exception("cannot handle update %s", update.update_id)
                 self._state.skip(update.update_id)

@@ -934,3 +934,38 @@ def test_a_whole_day(telegram: Any) -> None:
         "✓ code_run bash: rm -rf /etc/nothing_here", "done\n\nThat is done.", "⏹ Stopped.", "heard: while you sl", "heard: in the tunne",
     ]  # fmt: skip
     assert not any(message["buttons"] for message in fake.chats[7].values())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_state_that_cannot_be_written_ends_the_bot_and_loses_nothing(telegram: Any) -> None:
+    bot = telegram(echo)
+    (bot.home / "faces").chmod(0o500)
+    bot.fake.message("hello")
+    assert bot._runs[-1].wait(30) == 1 and "cannot write" in bot.said()
+    (bot.home / "faces").chmod(0o700)
+    bot.start()
+    bot.fake.wait_text("heard: hello")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"next": "x"}', '{"next": 1, "owner": null, "chats": 3, "waiting": []}']
+)
+def test_a_damaged_state_is_named_and_not_overwritten(telegram: Any, content: str) -> None:
+    bot = telegram(echo, start=False)
+    state = bot.home / "faces/telegram.json"
+    state.parent.mkdir()
+    state.write_text(content)
+    assert bot.start(ready=False).wait(30) == 1
+    assert "is damaged" in bot.said() and state.read_text() == content
+
+
+def test_an_odd_waiting_message_does_not_keep_the_bot_from_starting(telegram: Any) -> None:
+    bot = telegram(echo, start=False)
+    state = bot.home / "faces/telegram.json"
+    state.parent.mkdir()
+    waiting = [{"key": 1, "data": {"update_id": 1, "message": {"nonsense": 1}}, "begun": False}]
+    state.write_text(json.dumps({"next": 2, "owner": None, "chats": {}, "waiting": waiting}))
+    bot.start()
+    bot.fake.message("hello")
+    bot.fake.wait_text("heard: hello")
+    bot.fake.until(bot.delivered)
