@@ -165,6 +165,7 @@ async function lists() {
   const panel = $("panel");
   panel.hidden = !panel.hidden;
   $("menu").setAttribute("aria-expanded", String(!panel.hidden));
+  for (const list of ["sessions", "commands"]) $(list).replaceChildren(); // old rows would move away below the pointer
   if (panel.hidden) return;
   try {
     const { sessions, commands } = await (await ask("/lists")).json();
