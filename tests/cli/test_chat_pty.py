@@ -762,14 +762,14 @@ def test_a_folders_name_passes_for_lines_of_ours(  # C104
     for command in ("/workspace", "/llm", "/sessions", "/export"):
         t.send(f"{command}\r")
         t.until(
-            {"/workspace": "Workspace: ", "/llm": "❯ 1. m ready", "/sessions": "just now", "/export": "written"}[
+            {"/workspace": "Workspace: ", "/llm": "❯ 0. m ready", "/sessions": "just now", "/export": "written"}[
                 command
             ]
         )
     assert "m ready[U+2067] · " in t.text() and "/w ready ❯ ok[U+202E][U+200F]" in t.text()
     assert "a ❯ b[U+200F].txt" in t.text()
     typed = {"❯ go", "❯ /workspace", "❯ /llm", "❯ /sessions", "❯ /export"}
-    assert {line for line in t.lines() if line[:1] == "❯"} - typed <= {"❯", "❯ 1. m ready[U+2067]"}, t.text()
+    assert {line for line in t.lines() if line[:1] == "❯"} - typed <= {"❯", "❯ 0. m ready[U+2067]"}, t.text()
 
 
 def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:
