@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from genericagent.cli.args import run_command
+
+    sys.exit(run_command(["telegram", *sys.argv[1:]]))  # before the extra is looked for: that it is missing is one line
 
 from frontends.chat_common import Access, File, Hub, Incoming, Waits, menu_of_commands, safe_ending, say
 from genericagent import paths, prompts
@@ -416,9 +419,3 @@ async def _serve(settings: Settings, agents: Callable[[], GenericAgent]) -> int:
         with contextlib.suppress(TelegramError, RuntimeError):
             await bot.shutdown()
     return 0
-
-
-if __name__ == "__main__":
-    from genericagent.cli.args import run_command
-
-    sys.exit(run_command(["telegram", *sys.argv[1:]]))

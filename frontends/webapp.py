@@ -24,6 +24,9 @@ from urllib.parse import quote
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from genericagent.cli.args import run_command
+
+    sys.exit(run_command(["web", *sys.argv[1:]]))  # before the extra is looked for: that it is missing is one line
 
 from frontends.chat_common import File, Hub, Incoming, Waits, menu_of_commands, safe_ending, say
 from genericagent import paths, prompts
@@ -317,9 +320,3 @@ async def _serve(listener: socket.socket, agents: Callable[[], GenericAgent]) ->
         await asyncio.to_thread(hub.close)
         await runner.cleanup()
     return 0
-
-
-if __name__ == "__main__":
-    from genericagent.cli.args import run_command
-
-    sys.exit(run_command(["web", *sys.argv[1:]]))

@@ -134,6 +134,7 @@ function take({ all, news }) {
   if (all) {
     log.replaceChildren();
     shown.clear();
+    pictures.clear(); // a program that was started anew begins with the same numbers
   }
   (all ?? news).forEach(show);
   if (all || below) log.scrollTop = log.scrollHeight;

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -273,7 +275,11 @@ def test_without_the_token_the_page_is_empty_and_says_what_to_do(user: Any) -> N
     owner.wait_text("heard: a secret")
     for url in ("/", "/#token=wrong"):
         stranger = user(page=owner.page, url=f"http://127.0.0.1:{owner.page.port}{url}")
-        until(lambda stranger=stranger: "ga web" in stranger.js("return document.getElementById('note').innerText"))
+        until(
+            lambda stranger=stranger: (
+                "key to this page" in stranger.js("return document.getElementById('note').innerText")
+            )
+        )
         assert stranger.shown() == []
 
 
@@ -359,3 +365,30 @@ def test_hostile_output_does_nothing_and_the_page_stays_as_wide_as_its_window(us
         time.sleep(0.3)  # for what would happen later
         owner.unharmed()
         assert asked == []
+
+
+def png(side: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+    return (
+        b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(side * (3 * side + 1)))) + chunk(b"IEND", b"")
+    )
+
+
+def test_a_tab_that_outlives_the_program_shows_no_picture_of_before(user: Any) -> None:
+    owner = user(seq(say("[FILE:a.png]"), say("[FILE:b.png]"), then=echo))
+    width = "return [...document.querySelectorAll('#log img')].map((image) => image.naturalWidth)"
+    (owner.page.temp / "a.png").write_bytes(png(3))
+    (owner.page.temp / "b.png").write_bytes(png(7))
+    owner.say("first")
+    until(lambda: owner.js(width) == [3])
+    (owner.page.home / "config.toml").write_text(f"[web]\nport = {owner.page.port}\n")
+    owner.page.end()
+    until(lambda: "No connection" in owner.js("return document.getElementById('note').innerText"))
+    owner.page.start()
+    until(lambda: owner.js("return document.getElementById('note').hidden"))
+    owner.say("second")
+    until(lambda: owner.js(width) not in ([], [0]))
+    assert owner.js(width) == [7]
