@@ -114,7 +114,10 @@ async function jump({ tab, url, timeout, dialogs }) {
       record.navigating();
       const { errorText } = await cdp(tab, "Page.navigate", { url });
       if (errorText && !record.downloads.length) {
-        if (errorText !== "net::ERR_ABORTED") await Promise.race([record.moved.promise, sleep(record.deadline - Date.now() - 200)]); // its error page
+        if (errorText !== "net::ERR_ABORTED") { // its error page
+          await settle(record);
+          await arrived(tab, record.deadline - 200);
+        }
         const stayed = record.dialogs.some((dialog) => dialog.type === "beforeunload" && !dialog.accepted);
         return { error: stayed ? "stayed" : "not_opened", message: stayed ? "the page asked to stay (beforeunload) and was not overruled: nothing was opened" : `${url} could not be opened: ${errorText}` };
       }

@@ -136,7 +136,7 @@ class FakeAgent:
             yield event("turn")
             yield event("tool", name="code_run", args={"type": "bash", "script": "sleep 99"}, index=0, count=1)
             yield text("first line\n")
-            stopped = self.stop.wait(30)
+            stopped = self.stop.wait(140)
             yield DONE | {"status": "interrupted" if stopped else "done", "error": "stopped by the user"}
             return
         elif word == "ask":

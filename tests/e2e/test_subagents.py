@@ -129,7 +129,7 @@ def test_a_stop_ends_them_all(served: Any, run_agent: Any, ga_home: Path) -> Non
     queue = agent.put_task("start them")
     for _ in range(3):
         assert begun.acquire(timeout=30)
-    assert len(alive(str(ga_home))) == 3
+    assert len(alive(str(ga_home))) >= 3  # a command that is just begun looks like its sub-agent
     agent.abort()
     while "done" not in (item := queue.get(timeout=30)):
         pass
