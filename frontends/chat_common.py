@@ -17,7 +17,7 @@ import secrets
 import threading
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +37,7 @@ from genericagent.faces.state import State
 from genericagent.faces.turns import Turns
 from genericagent.safety.asking import NO, Answer, Scope
 from genericagent.safety.term import clean, one_line
+from genericagent.store import atomic
 from genericagent.store.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -58,11 +59,13 @@ COMMANDS = (
     "context",
     "compact",
 )
-CODE_DIGITS, MOST_WRONG = 8, 5
+CODE_DIGITS, MOST_WRONG, MOST_WRONG_OF_ALL = 8, 5, 1_000
 CODE = re.compile(r"\d{8}")
 SHOWN = 5.0  # seconds
 LABEL = 60  # characters of a button
 LONGEST_QUESTION = 20_000  # characters of what is asked permission for
+LONGEST_REPORT = 100_000  # characters of what a watcher left
+LARGEST_FILE = 50 << 20  # bytes of one that is handed over (Bot API, sendDocument)
 _SEVERAL = re.compile(r"[\[(（【]?(multi-?\s?select|select all|choose all|多选|可多选)", re.I)
 _log = logging.getLogger("genericagent.faces")
 
@@ -157,8 +160,11 @@ class Conversation:
             self.hub.state.done(incoming.keys)
             return self._command(word, args)
         question, self._question = self._question, None
-        plain = question and not incoming.files and not incoming.forwarded
-        return question(incoming) if question and plain else self._enqueue(incoming)
+        if question and not incoming.files and not incoming.forwarded:
+            return question(incoming)
+        if question:
+            self._close_menus()
+        return self._enqueue(incoming)
 
     def submit(self, text: str) -> None:
         self._enqueue(Incoming(self.chat, self.user, text))
@@ -311,26 +317,28 @@ class Conversation:
     def stop(self) -> bool:
         """End what runs and drop what waits, at once; False when there is neither."""
         with self._wake:
+            coming = self.hub.drop_coming(self.chat)
             dropped = [key for one in self._waiting for key in one.keys]
-            n = len(self._waiting)
+            n = len(self._waiting) + len(coming)
             self._waiting.clear()
+            question, self._question = self._question, None
             asides, self._asides = self._asides, []
             for stop in asides:
                 stop.set()
-            if not self.running and not n and not asides and self.out.idle():
+            if not self.running and not n and not asides and not question and self.out.idle():
                 return False
             self.stopping = self.running
             self.agent.abort()
             self.out.cancel()
-        self.hub.state.done(dropped)
+        self.hub.state.done([*dropped, *coming])
         self._close_menus()
         self.reply(say("stopped_more", n=n) if n else say("stopped"))
         return True
 
     # menus
 
-    def _offer(self, menu: OpenMenu, found: Sequence[Part] = ()) -> str:
-        """Show buttons below a text; returns the menu's id."""
+    def _offer(self, menu: OpenMenu, found: Sequence[Part] = (), failed: Callable[[], object] = lambda: None) -> str:
+        """Show buttons below a text; returns the menu's id. `failed`: it could not be shown whole."""
         id = uuid.uuid4().hex[:12]
         with self._wake:
             self._menus[id] = menu
@@ -340,7 +348,15 @@ class Conversation:
                 menu.message = message
                 self._wake.notify_all()
 
-        self.out.ask(found or plain_parts(menu.told or "?", self.out.messenger.limit), self._buttons(id, menu), shown)
+        def refused() -> None:
+            with self._wake:
+                self._menus.pop(id, None)
+            if menu.timer:
+                menu.timer.cancel()
+            failed()
+
+        text = found or plain_parts(menu.told or "?", self.out.messenger.limit)
+        self.out.ask(text, self._buttons(id, menu), shown, refused)
         return id
 
     def _buttons(self, id: str, menu: OpenMenu) -> list[list[tuple[str, str]]]:
@@ -413,7 +429,9 @@ class Conversation:
             self.out.finish(live, turns.text)
             for name in turns.files:
                 self._hand_over(name)
-            self.out.put(lambda: self.hub.state.done(incoming.keys))
+            self.out.put(
+                lambda: self.hub.state.done(incoming.keys), undone=lambda why: self.hub.state.done(incoming.keys)
+            )
             unheard, self.agent.intervene = self.agent.intervene, None
             if unheard:  # there was no next turn
                 self._waiting.appendleft(Incoming(self.chat, self._owner, unheard))
@@ -425,8 +443,9 @@ class Conversation:
         """What put_task gets: the user's words, what came with them and is not theirs, pictures."""
         outside, told = list[tuple[str, str]](), list[str]()
         for file in incoming.files:
-            called = say("got_called", name=safe_name(file.name)) if file.name else ""
-            told.append(say("got_file", kind=file.kind, path=file.path, name=called))
+            told.append(say("got_file", kind=file.kind, path=file.path))
+            if file.name:  # not said by the user: a host in it is none that they have named
+                outside.append(("", say("got_called", path=file.path, name=safe_name(file.name))))
             if file.caption and not incoming.forwarded:
                 told.append(say("got_caption", text=file.caption))
             elif file.caption:
@@ -438,7 +457,7 @@ class Conversation:
         if incoming.files and not text and not any(file.caption for file in incoming.files):
             told.append(say("no_words"))
         origin = f"{self.hub.messenger.name}:{self.chat}"
-        if incoming.forwarded and not outside:
+        if incoming.forwarded and not any(where for where, _ in outside):
             outside.append((say("forwarded"), "…"))  # a file's content is not the user's either
         outside.append(("", say("reads_in", face=self.hub.messenger.name, origin=origin)))
         return {
@@ -460,23 +479,28 @@ class Conversation:
         return found
 
     def _hand_over(self, name: str) -> None:
-        """Send a file that the answer names."""
+        """Send a file that the answer names, as it is now."""
         shown = one_line(name, 200)
-        path = next(
-            (
-                found
-                for base in (self.agent.workspace, paths.temp())
-                if (found := (base / Path(name.strip()).expanduser())).is_file()
-            ),
-            None,
+        try:
+            data = self._file(name)
+        except (OSError, ValueError, RuntimeError) as error:  # an odd name, a loop of links, no rights
+            return self.reply(say("file_failed", path=shown, why=one_line(str(error), 200)))
+        if isinstance(data, str):
+            return self.reply(say(data, path=shown))
+        return self.out.send_file(
+            Path(name.strip()).name, data, lambda why: self.reply(say("file_failed", path=shown, why=why))
         )
-        if path is None:
-            return self.reply(say("file_missing", path=shown))
-        real, zones = path.resolve(), self.agent.guard.zones
-        inside = any(real.is_relative_to(base.resolve()) for base in (self.agent.workspace, paths.temp()))
-        if not inside or zones.secret(real) or zones.secret(path):
-            return self.reply(say("file_outside", path=shown))
-        return self.out.send_file(real, lambda why: self.reply(say("file_failed", path=shown, why=why)))
+
+    def _file(self, name: str) -> bytes | str:
+        """What is in a file of the workspace or the agent's folder, or the key of why it is not sent. Raises OSError."""
+        bases, zones = (self.agent.workspace, paths.temp()), self.agent.guard.zones
+        places = [base / Path(name.strip()).expanduser() for base in bases]
+        if (path := next((place for place in places if place.is_file()), None)) is None:
+            return "file_missing"
+        real = path.resolve()
+        if not any(real.is_relative_to(base.resolve()) for base in bases) or zones.secret(real) or zones.secret(path):
+            return "file_outside"
+        return atomic.read_there(real, LARGEST_FILE)
 
     # questions
 
@@ -495,7 +519,7 @@ class Conversation:
             return say(f"asked_{scope}") if self.agent.answer(id, Answer(scope)) else say("expired")
 
         menu = OpenMenu(rows, then, self._owner, question)
-        menu_id = self._offer(menu, found)
+        menu_id = self._offer(menu, found, lambda: self.agent.answer(id, NO))
 
         def late() -> None:
             with self._wake:
@@ -562,7 +586,7 @@ class Access:
 
     def __init__(self, users: Iterable[int], chats: Iterable[int], state: State, show: Callable[[str], None]) -> None:
         self.users, self._chats = frozenset(users), frozenset(chats)
-        self._state, self._show, self._wrong = state, show, 0
+        self._state, self._show, self._wrong = state, show, Counter[int]()
         self._code = ""
         if not self.users and state.owner is None:
             self._new_code()
@@ -579,9 +603,11 @@ class Access:
         """Whether this private message is the code: then its sender is the owner from now on, and the code is used up."""
         if not self._code or not CODE.fullmatch(text.strip()):
             return False
+        if self._wrong[user] >= MOST_WRONG:  # nor does anybody else get another code for it
+            return False
         if not secrets.compare_digest(text.strip(), self._code):
-            self._wrong += 1
-            if self._wrong >= MOST_WRONG:
+            self._wrong[user] += 1
+            if self._wrong.total() >= MOST_WRONG_OF_ALL:
                 self._new_code()
             return False
         self._code = ""
@@ -589,7 +615,8 @@ class Access:
         return True
 
     def _new_code(self) -> None:
-        self._code, self._wrong = "".join(secrets.choice("0123456789") for _ in range(CODE_DIGITS)), 0
+        self._code = "".join(secrets.choice("0123456789") for _ in range(CODE_DIGITS))
+        self._wrong = Counter[int]()  # by user
         self._show(self._code)
 
 
@@ -603,6 +630,7 @@ class Hub:
         self._make_agent, self._conversations = make_agent, dict[str, Conversation]()
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._delivering: set[str] = set()
+        self._coming, self._dropped = dict[str, set[int]](), set[int]()
         threading.Thread(target=self._look_into_outbox, name="outbox", daemon=True).start()
 
     def conversation(self, chat: str) -> Conversation:
@@ -619,8 +647,28 @@ class Hub:
                     self._conversations[chat].reply(fault)
             return self._conversations[chat]
 
+    def coming(self, chat: str, key: int) -> None:
+        """A message is on its way to `receive`: what belongs to it is being fetched. /stop drops it as well."""
+        with self._lock:
+            self._coming.setdefault(chat, set()).add(key)
+
+    def drop_coming(self, chat: str) -> set[int]:
+        """Their keys."""
+        with self._lock:
+            found = self._coming.pop(chat, set())
+            self._dropped |= found
+            return found
+
+    def nothing_comes(self, chat: str, keys: Iterable[int]) -> bool:
+        """They are not on their way any more; whether /stop has dropped them."""
+        with self._lock:
+            self._coming.get(chat, set()).difference_update(keys)
+            return bool(self._dropped.intersection(keys))
+
     def receive(self, incoming: Incoming) -> None:
-        self.conversation(incoming.chat).receive(incoming)
+        conversation = self.conversation(incoming.chat)
+        if not self.nothing_comes(incoming.chat, incoming.keys):
+            conversation.receive(incoming)
 
     def press(self, chat: str, user: str, message: str, data: str) -> str:
         """A button of somebody who is let in; returns what is shown to them, "" for nothing."""
@@ -630,7 +678,7 @@ class Hub:
         """Tell that a message was being worked on when the program ended."""
         out = self.conversation(chat).out
         out.say(say("interrupted", text=one_line(text, 200)))
-        out.put(lambda: self.state.done(keys))
+        out.put(lambda: self.state.done(keys), undone=lambda why: self.state.done(keys))
 
     def tell(self, chat: str, text: str) -> None:
         self.conversation(chat).reply(text)
@@ -651,13 +699,12 @@ class Hub:
     def _deliver(self, outbox: Outbox, message: dict[str, Any], chat: str) -> None:
         if not self.messenger.knows(chat):
             return outbox.fail(message["id"], say("unknown_chat"))
-        conversation = self.conversation(chat)
-        conversation.out.say(clean(conversation.agent.redact(f"{message['title']}: {message['text']}")))
-
-        def delivered() -> None:
-            outbox.ack(message["id"])
-
-        return conversation.out.put(delivered)
+        conversation, id = self.conversation(chat), message["id"]
+        text = f"{message['title']}: {message['text']}"
+        if (more := len(text) - LONGEST_REPORT) > 0:
+            text = f"{text[:LONGEST_REPORT]}\n{say('report_cut', n=more)}"
+        conversation.out.say(clean(conversation.agent.redact(text)))
+        return conversation.out.put(lambda: outbox.ack(id), undone=lambda why: outbox.fail(id, why))
 
     def close(self) -> None:
         """Stop what runs, with all its processes."""
@@ -679,7 +726,7 @@ def menu_of_commands() -> list[tuple[str, str]]:
 def safe_name(name: str) -> str:
     """A file's name as somebody else has chosen it, without anything that could pass for an address or a path."""
     ending = safe_ending(name)
-    return re.sub(r"[^\w -]", "_", name.removesuffix(ending)[:60]) + ending
+    return re.sub(r"[^\w-]", "_", name.removesuffix(ending)[:60]) + ending
 
 
 def safe_ending(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -24,11 +25,12 @@ if __name__ == "__main__":
 
 from frontends.chat_common import Access, File, Hub, Incoming, Waits, menu_of_commands, safe_ending, say
 from genericagent import paths, prompts
+from genericagent.cli.log import in_one_line
 from genericagent.config import Telegram as Settings
 from genericagent.config import resolve_secret
 from genericagent.errors import ConfigError, GAError, SessionError
 from genericagent.faces.markup import Part
-from genericagent.faces.outgoing import Buttons, Gone, Later, Lost, Refused
+from genericagent.faces.outgoing import Buttons, Gone, Later, Lost, Refused, Unknown
 from genericagent.faces.state import State
 from genericagent.safety.term import one_line
 from genericagent.store import atomic
@@ -54,11 +56,7 @@ if TYPE_CHECKING:
     from agentmain import GenericAgent
 
 T = TypeVar("T")
-PICTURES, LARGEST_PICTURE, LARGEST_FILE = (
-    (".jpg", ".jpeg", ".png", ".webp"),
-    10 << 20,
-    50 << 20,
-)  # Bot API, sendPhoto, sendDocument
+PICTURES, LARGEST_PICTURE = (".jpg", ".jpeg", ".png", ".webp"), 10 << 20  # Bot API, sendPhoto
 KINDS = ("photo", "document", "voice", "audio", "video", "video_note", "animation")
 UPDATES = ["message", "edited_message", "callback_query"]
 LONGEST_PAUSE = 15.0  # seconds between two polls that fail
@@ -114,23 +112,20 @@ class Messenger:
             try:
                 self._call(self._bot.send_message_draft(int(chat), draft, part.html, parse_mode="HTML"))
                 return True
-            except Refused as error:
+            except (Refused, Unknown) as error:  # unknown: an API server from before there were drafts
                 _log.info("messages are edited, drafts are not to be had: %s", error)
                 self._drafts = False
         return False
 
-    def send_file(self, chat: str, path: Path) -> None:
-        length = path.stat().st_size
-        if length > LARGEST_FILE:
-            raise Refused(f"larger than {LARGEST_FILE >> 20} MB")
-        if path.suffix.lower() in PICTURES and length <= LARGEST_PICTURE:
+    def send_file(self, chat: str, name: str, data: bytes) -> None:
+        if Path(name).suffix.lower() in PICTURES and len(data) <= LARGEST_PICTURE:
             with contextlib.suppress(Refused):  # odd pictures go as documents
-                self._call(self._bot.send_photo(int(chat), path.read_bytes(), filename=path.name))
+                self._call(self._bot.send_photo(int(chat), data, filename=name))
                 return
-        self._call(self._bot.send_document(int(chat), path.read_bytes(), filename=path.name))
+        self._call(self._bot.send_document(int(chat), data, filename=name))
 
     def knows(self, chat: str) -> bool:
-        return chat.lstrip("-").isdecimal() and self._access.writes_to(int(chat))
+        return bool(re.fullmatch(r"-?[0-9]{1,19}", chat)) and self._access.writes_to(int(chat))
 
     def _call(self, request: Coroutine[Any, Any, T]) -> T:
         try:
@@ -138,7 +133,11 @@ class Messenger:
         except RetryAfter as error:
             wish = error.retry_after
             raise Later(wish.total_seconds() if isinstance(wish, timedelta) else float(wish)) from None
-        except (Forbidden, ChatMigrated, InvalidToken) as error:
+        except (
+            InvalidToken
+        ) as error:  # how this library calls each 404; a wrong token ends the polls, and so the program
+            raise Unknown(str(error)) from None
+        except (Forbidden, ChatMigrated) as error:
             raise Gone(str(error)) from None
         except BadRequest as error:  # a NetworkError to this library
             raise (Gone if "chat not found" in str(error).lower() else Refused)(str(error)) from None
@@ -201,8 +200,15 @@ class App:
 
     async def _greet(self) -> None:
         await self._bot.initialize()
-        await self._bot.set_my_commands(menu_of_commands())
+        self._soon(self._persist(self._register))
         _tell(f"@{self._bot.username} is ready (Ctrl-C ends it)")
+
+    async def _register(self) -> None:
+        """The commands in Telegram's menu: a convenience, that keeps nobody waiting."""
+        try:
+            await self._bot.set_my_commands(menu_of_commands())
+        except BadRequest as error:
+            _log.warning("the menu of commands was refused: %s", error)
 
     async def _poll(self) -> None:
         wait = max(1, int(self._settings.poll))
@@ -239,7 +245,7 @@ class App:
                         pressed.id, str(chat.id), str(user.id), str(pressed.message.message_id), pressed.data or ""
                     )
                 )
-            elif update.edited_message:
+            elif update.edited_message and (update.edited_message.text or update.edited_message.caption):
                 self._hub.tell(str(chat.id), say("edited"))
         return None
 
@@ -258,21 +264,25 @@ class App:
         return self._hand_on(update.message, update.update_id)
 
     def _hand_on(self, message: Message, key: int) -> None:
-        text = self._addressed(message.text or "")
+        text = self._addressed(message)
         if text is None:
             return self._state.done([key])
         if text.startswith("/"):  # at once, whatever is being fetched
             return self._soon(self._heard(self._incoming([(message, key)], [], text)))
+        self._hub.coming(str(message.chat_id), key)
         if message.chat_id not in self._queues:
             self._queues[message.chat_id] = asyncio.Queue()
             self._soon(self._serve(self._queues[message.chat_id]))
         return self._queues[message.chat_id].put_nowait((message, key))
 
-    def _addressed(self, text: str) -> str | None:
-        """A command without the name of the bot that it is for; None when that is another one."""
+    def _addressed(self, message: Message) -> str | None:
+        """The text; a command in a group without the name of the bot that it is for, None when that is another one."""
+        text = message.text or ""
         word, space, rest = text.partition(" ")
         word, at, bot = word.partition("@")
-        if not (word.startswith("/") and at):
+        if not (word.startswith("/") and at) or (
+            bot.lower() != self._bot.username.lower() and message.chat.type == "private"
+        ):
             return text
         return None if bot.lower() != self._bot.username.lower() else f"{word}{space}{rest}"
 
@@ -297,9 +307,16 @@ class App:
                 if text or files:
                     await self._heard(self._incoming(group, files, text))
                 else:
-                    self._state.done([key for _, key in group])
-            except Exception:  # one odd message must not end all others
+                    self._done(group)
+            except Exception as error:  # one odd message must not end all others
                 _log.exception("cannot handle a message")
+                self._hub.tell(str(group[0][0].chat_id), in_one_line(error, "take this message"))
+                self._done(group)
+
+    def _done(self, group: list[tuple[Message, int]]) -> None:
+        keys = [key for _, key in group]
+        self._hub.nothing_comes(str(group[0][0].chat_id), keys)
+        self._state.done(keys)
 
     def _incoming(self, group: list[tuple[Message, int]], files: list[File], text: str) -> Incoming:
         message = group[0][0]
@@ -324,7 +341,8 @@ class App:
             return None
         kind = next((kind for kind in KINDS if getattr(message, kind, None)), None)
         if kind is None:
-            self._hub.tell(chat, say("unread"))
+            if message.effective_attachment:  # else it is a note of Telegram's: somebody joined, something was pinned
+                self._hub.tell(chat, say("unread"))
             return None
         found = message.photo[-1] if kind == "photo" else getattr(message, kind)
         name = getattr(found, "file_name", None) or ""

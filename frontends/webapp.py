@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import shutil
 import signal
 import socket
 import sys
@@ -31,7 +32,7 @@ if __name__ == "__main__":
 from frontends.chat_common import File, Hub, Incoming, Waits, menu_of_commands, safe_ending, say
 from genericagent import paths, prompts
 from genericagent.cli.commands import age
-from genericagent.errors import ConfigError, GAError
+from genericagent.errors import ConfigError, GAError, ToolError
 from genericagent.faces.markup import Part
 from genericagent.faces.outgoing import Buttons, Refused
 from genericagent.faces.state import State
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 CHAT, USER = "local", "owner"
 MOST_MESSAGES, MOST_SESSIONS = 1_000, 50
+MOST_TABS = 4  # a browser has six connections to a host, and each open page keeps one
 LARGEST, LONGEST, MOST_FILES = 50 << 20, 200_000, 20  # bytes of a request and of a file; characters; files at once
 PING = 15.0  # seconds
 PICTURES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".gif": "gif", ".webp": "webp"}
@@ -75,6 +77,7 @@ class Tab:
 
     ids: dict[str, None]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    over: bool = False  # others were opened after it
 
 
 class Page:
@@ -82,10 +85,10 @@ class Page:
 
     name, limit = "web", 16_000
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._lock, self._last = loop, threading.Lock(), 0
-        self._messages, self._tabs = dict[str, dict[str, Any]](), set[Tab]()
-        self.files: dict[str, Path] = {}  # by the ids of their messages
+    def __init__(self, loop: asyncio.AbstractEventLoop, folder: Path) -> None:
+        self._loop, self._folder, self._lock, self._last = loop, folder, threading.Lock(), 0
+        self._messages, self._tabs = dict[str, dict[str, Any]](), dict[Tab, None]()
+        self.files: dict[str, tuple[str, Path]] = {}  # by the ids of their messages: (name, a copy in `folder`)
 
     def send(self, chat: str, part: Part, markup: bool, buttons: Buttons = ()) -> str:
         return self._show(None, {"html": part.html if markup else escape(part.plain), "buttons": buttons})
@@ -99,10 +102,13 @@ class Page:
     def draft(self, chat: str, draft: int, part: Part) -> bool:
         return False
 
-    def send_file(self, chat: str, path: Path) -> None:
-        if path.stat().st_size > LARGEST:
-            raise Refused(f"larger than {LARGEST >> 20} MB")
-        self._show(None, {"file": path.name, "image": path.suffix.lower() in PICTURES}, path)
+    def send_file(self, chat: str, name: str, data: bytes) -> None:
+        copy = self._folder / uuid.uuid4().hex
+        try:
+            atomic.write_own(copy, data)
+        except ToolError as error:
+            raise Refused(str(error)) from error
+        self._show(None, {"file": name, "image": Path(name).suffix.lower() in PICTURES}, (name, copy))
 
     def knows(self, chat: str) -> bool:
         return chat == CHAT
@@ -115,11 +121,16 @@ class Page:
     def open(self) -> Tab:
         with self._lock:
             tab = Tab(dict.fromkeys(self._messages))
-        self._tabs.add(tab)
+        self._tabs[tab] = None
+        if len(self._tabs) > MOST_TABS:
+            first = next(iter(self._tabs))
+            del self._tabs[first]
+            first.over = True
+            first.wake.set()
         return tab
 
     def close(self, tab: Tab) -> None:
-        self._tabs.discard(tab)
+        self._tabs.pop(tab, None)
 
     def news(self, tab: Tab) -> list[dict[str, Any]]:
         """What a tab has not been told of, each message as it is by now."""
@@ -128,7 +139,7 @@ class Page:
         with self._lock:
             return [{"id": id, **self._messages.get(id, {"gone": True})} for id in ids]
 
-    def _show(self, id: str | None, message: dict[str, Any] | None, file: Path | None = None) -> str:
+    def _show(self, id: str | None, message: dict[str, Any] | None, file: tuple[str, Path] | None = None) -> str:
         with self._lock:
             self._last += id is None
             id = id or str(self._last)
@@ -142,7 +153,8 @@ class Page:
             while len(self._messages) > MOST_MESSAGES:
                 changed.append(next(iter(self._messages)))
                 del self._messages[changed[-1]]
-                self.files.pop(changed[-1], None)
+                if old := self.files.pop(changed[-1], None):
+                    old[1].unlink(missing_ok=True)
         self._loop.call_soon_threadsafe(self._tell, changed)
         return id
 
@@ -194,11 +206,13 @@ class App:
         tab = self._page.open()
         try:
             news: Any = {"all": self._page.news(tab)}
-            while True:
+            while not tab.over:
                 await response.write(f"data: {json.dumps(news)}\n\n".encode() if news else b": still here\n\n")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(tab.wake.wait(), PING)
                 news = {"news": found} if (found := self._page.news(tab)) else None
+            await response.write(b'data: {"over": true}\n\n')
+            return response
         except ConnectionError:
             return response  # the page was closed
         finally:
@@ -217,15 +231,14 @@ class App:
 
     async def _file(self, request: web.Request) -> web.Response:
         """A file that was handed over. Its number is looked up: no path ever comes from a request."""
-        path = self._page.files.get(request.match_info["id"])
-        try:
-            data = await asyncio.to_thread(atomic.read_own, path, False) if path else b""
-        except OSError:
-            path = None
-        if path is None:
+        if (found := self._page.files.get(request.match_info["id"])) is None:
             raise web.HTTPNotFound
-        kind = PICTURES.get(path.suffix.lower())
-        name = quote(path.name.encode("utf-8", "replace"))
+        try:
+            data = await asyncio.to_thread(atomic.read_own, found[1])
+        except OSError as error:
+            raise web.HTTPNotFound from error
+        kind = PICTURES.get(Path(found[0]).suffix.lower())
+        name = quote(found[0].encode("utf-8", "replace"))
         about = {
             "Content-Type": f"image/{kind}" if kind else "application/octet-stream",
             "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
@@ -259,10 +272,14 @@ class App:
         """What came before a restart, and the conversation that it belonged to."""
         self._hub.conversation(CHAT)
         for one in list(self._hub.state.waiting):
-            if one.begun:
-                self._hub.interrupted(CHAT, one.data["text"] or "…", [one.key])
-            else:
-                self.receive(one.key, one.data)
+            try:
+                if one.begun:
+                    self._hub.interrupted(CHAT, one.data["text"] or "…", [one.key])
+                else:
+                    self.receive(one.key, one.data)
+            except (KeyError, TypeError, AttributeError):  # one odd message must not keep the program from starting
+                _log.exception("cannot take up message %s", one.key)
+                self._hub.state.done([one.key])
 
     async def _press(self, request: web.Request) -> web.Response:
         form = await _form(request)
@@ -303,7 +320,10 @@ def run_web(agents: Callable[[], GenericAgent]) -> int:
 
 async def _serve(listener: socket.socket, agents: Callable[[], GenericAgent]) -> int:
     port, token, ended = listener.getsockname()[1], token_file(paths.faces() / "web.token"), asyncio.Event()
-    page = Page(asyncio.get_running_loop())
+    files = paths.faces() / "web-files"  # what was handed over, as long as the page shows it
+    shutil.rmtree(files, ignore_errors=True)
+    files.mkdir(mode=0o700)
+    page = Page(asyncio.get_running_loop(), files)
     hub = Hub(page, agents, State(paths.faces() / "web.json"), Waits(pace=0.1))
     app = App(page, hub, port, token)
     runner = web.AppRunner(app.web, access_log=None, shutdown_timeout=0.5, auto_decompress=False)
@@ -319,4 +339,5 @@ async def _serve(listener: socket.socket, agents: Callable[[], GenericAgent]) ->
     finally:
         await asyncio.to_thread(hub.close)
         await runner.cleanup()
+        shutil.rmtree(files, ignore_errors=True)
     return 0

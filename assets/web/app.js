@@ -129,7 +129,11 @@ function show(message) {
   }
 }
 
-function take({ all, news }) {
+function take({ all, news, over }) {
+  if (over) {
+    connection++;
+    return note(texts.over);
+  }
   const log = $("log"), below = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
   if (all) {
     log.replaceChildren();

@@ -7,6 +7,7 @@ is measured as it is sent, tags and escapes included, in UTF-16 units, which no 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
+DEEPEST = 100_000  # levels; Python's own limit comes first
 MOST_LINK = 1_000  # characters of an address; a longer one is no link
+LONGEST_SIGN = 64  # characters of what a reader sees as one
 FULL = 0.5  # of a message that is to be used before a better place for the cut counts for nothing
 _LINKS = re.compile(r"(?:https?|mailto|tg):", re.I)
 _STYLES = {"strong": "<b>", "em": "<i>", "s": "<s>"}
@@ -70,12 +73,17 @@ def size(text: str) -> int:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    # a definition of a link would be text that nobody sees; what is nested deeper than `maxNesting` is left out
+    rules = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
+    return rules.enable(["table", "strikethrough"]).disable("reference")
 
 
 def _runs(markdown: str) -> list[Run]:
     writer = _Writer()
-    writer.blocks(_parser().parse(markdown))
+    try:
+        writer.blocks(_parser().parse(markdown))
+    except RecursionError:
+        return [Run(markdown)]
     return writer.runs
 
 
@@ -94,7 +102,7 @@ class _Writer:
         for token in tokens:
             kind = token.type
             if kind == "inline" and cells:
-                cells[-1].append("".join(run.text for run in _inline(token, ())).replace("\n", " "))
+                cells[-1].append("".join(run.text for run in _inline(token, (), links=False)).replace("\n", " "))
             elif kind == "inline":
                 for run in _inline(token, tuple(self._tags)):
                     self._write(*run)
@@ -141,6 +149,8 @@ class _Writer:
         self._gap = max(self._gap, feeds)
 
     def _pre(self, text: str, tag: str) -> None:
+        if self._mark:  # a list's item that begins so
+            self._write("", tuple(self._tags))
         self._space(1)
         self._write(text, (*(t for t in self._tags if t == "<blockquote>"), tag))
         self._space(1)
@@ -157,14 +167,16 @@ class _Writer:
             self.runs.append(Run("\n" * self._gap, tags[:shared] if shared and tags[shared - 1][:4] != "<pre" else ()))
         if indent and (self._gap or not self.runs or self._mark):
             self.runs.append(Run(indent, tuple(tag for tag in tags if tag == "<blockquote>")))
-        self._gap, self._mark = 0, "" if not pre else self._mark
+        self._gap, self._mark = 0, ""
         if text:
             self.runs.append(Run(text, tags))
 
 
-def _inline(token: Token, outer: tuple[str, ...]) -> Iterator[Run]:
+def _inline(token: Token, outer: tuple[str, ...], links: bool = True) -> Iterator[Run]:
+    """The runs of a block's text. Without `links`, or where one has no text to press, its address is written out."""
     tags, after = list(outer), list[str]()
-    for child in token.children or []:
+    children = token.children or []
+    for n, child in enumerate(children):
         kind, _, edge = child.type.rpartition("_")
         if kind in _STYLES:
             if edge == "open":
@@ -173,8 +185,9 @@ def _inline(token: Token, outer: tuple[str, ...]) -> Iterator[Run]:
                 tags.pop()
         elif child.type == "link_open":
             href = str(child.attrs.get("href", ""))
-            good = bool(_LINKS.match(href)) and len(href) <= MOST_LINK
-            after.append("" if good or not href else f" ({href})")
+            label = children[n + 1]
+            good = links and bool(_LINKS.match(href)) and len(href) <= MOST_LINK and label.type != "link_close"
+            after.append("" if good or label.content == href else f" ({href})")
             tags.append(f'<a href="{escape(href)}">' if good else "")
         elif child.type == "link_close":
             tags.pop()
@@ -235,12 +248,18 @@ def _shared(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def _split(runs: list[Run], limit: int) -> Iterator[list[Run]]:
-    rest = runs
-    while rest := _stripped(rest):
-        most = _fits(rest, limit)
-        text = "".join(run.text for run in rest)
-        cut = len(text) if most >= len(text) else _place(rest, text, most, limit)
-        head, rest = _at(rest, cut)
+    rest = deque(runs)
+    while rest:
+        near, seen = list[Run](), 0  # what is further on does not matter for this message
+        while rest and seen <= limit + LONGEST_SIGN:
+            near.append(rest.popleft())
+            seen += len(near[-1].text)
+        near = _stripped(near)
+        most = _fits(near, limit)
+        text = _begin(near, most + LONGEST_SIGN)
+        cut = len(text) if most >= len(text) else _place(near, text, most, limit)
+        head, tail = _at(near, cut)
+        rest.extendleft(reversed(tail))
         while head and not (last := head[-1]).text.rstrip("\n"):
             head.pop()
         if head:
@@ -257,6 +276,17 @@ def _stripped(runs: list[Run]) -> list[Run]:
     return []
 
 
+def _begin(runs: Sequence[Run], most: int) -> str:
+    """The text of its first `most` characters."""
+    found, left = list[str](), most
+    for run in runs:
+        found.append(run.text[:left])
+        left -= len(found[-1])
+        if left <= 0:
+            break
+    return "".join(found)
+
+
 def _fits(runs: Sequence[Run], limit: int) -> int:
     """How many characters go into one message, at least one."""
     used, count, open_ = 0, 0, tuple[str, ...]()
@@ -264,7 +294,7 @@ def _fits(runs: Sequence[Run], limit: int) -> int:
         shared = _shared(open_, tags)
         used += len(_closing(open_[shared:])) + sum(map(size, tags[shared:]))
         open_, room = tags, limit - used - len(_closing(tags))
-        needed = size(escape(text, quote=False))
+        needed = size(escape(text[: max(room, 0) + 1], quote=False))
         if needed > room:
             for c in text:
                 room -= size(escape(c, quote=False))
@@ -298,9 +328,9 @@ def _place(runs: Sequence[Run], text: str, most: int, limit: int) -> int:
 def _between_signs(text: str, cut: int) -> int:
     """`cut`, or the nearest place before it that is not inside of what a reader sees as one sign."""
     at = cut
-    while at > max(0, cut - 64) and _joined(text, at):
+    while at > max(0, cut - LONGEST_SIGN) and _joined(text, at):
         at -= 1
-    return at if at > max(0, cut - 64) else cut
+    return at if at > max(0, cut - LONGEST_SIGN) else cut
 
 
 def _joined(text: str, at: int) -> bool:

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from ..errors import Undelivered
@@ -41,12 +40,16 @@ class Refused(Undelivered):
     """It will not take this message as it is."""
 
 
+class Unknown(Lost):
+    """It does not know the request, or it does not know us."""
+
+
 class Gone(Undelivered):
     """This chat cannot be written to any more."""
 
 
 class Messenger(Protocol):
-    """What a face does to one chat. Called by the threads of outgoing; all of it may raise the four above.
+    """What a face does to one chat. Called by the threads of outgoing; all of it may raise those above.
 
     `limit`: UTF-16 units of a message. `markup`: the part's html is meant, else its plain text.
     """
@@ -64,7 +67,7 @@ class Messenger(Protocol):
     def draft(self, chat: str, draft: int, part: Part) -> bool:
         """Show what is being written; False where that can't be done: then messages are edited instead."""
 
-    def send_file(self, chat: str, path: Path) -> None: ...
+    def send_file(self, chat: str, name: str, data: bytes) -> None: ...
 
     def knows(self, chat: str) -> bool:
         """Whether somebody in this chat is let in: what watchers left for another one is not sent."""
@@ -84,10 +87,12 @@ class Streamed:
 
 @dataclass(eq=False)
 class Job:
-    """`work` may raise, and is then tried again as the messenger says. `task`: it goes with the running task."""
+    """`work` may raise, and is then tried again as the messenger says. `task`: it goes with the running task. `undone` gets
+    why the chat cannot be written to any more."""
 
-    work: Callable[[], None]
+    work: Callable[[], object]
     task: bool = False
+    undone: Callable[[str], None] | None = None
 
 
 class Outgoing:
@@ -119,18 +124,21 @@ class Outgoing:
         """Text as it is."""
         self.put(lambda: self._all(plain_parts(text, self.messenger.limit)), task)
 
-    def ask(self, found: Sequence[Part], buttons: Buttons, then: Callable[[str], None]) -> None:
-        """A message with buttons; `then` gets its id."""
+    def ask(
+        self, found: Sequence[Part], buttons: Buttons, then: Callable[[str], None], failed: Callable[[], None]
+    ) -> None:
+        """A message with buttons; `then` gets its id. A part was refused: `failed`, and no button below half a question."""
         done, task = list[str](), self._task
 
         def work() -> None:
             while len(done) < len(found) and task == self._task:
                 last = len(done) == len(found) - 1
-                done.append(self._put(found[len(done)], buttons if last else ()))
-            if len(done) == len(found):
-                then(done[-1])
+                if not (id := self._put(found[len(done)], buttons if last else ())):
+                    return failed()
+                done.append(id)
+            return then(done[-1]) if len(done) == len(found) else None
 
-        self.put(work, task=True)
+        self.put(work, task=True, undone=lambda why: failed())
 
     def change(self, message: Callable[[], str], part: Part, buttons: Buttons = ()) -> None:
         """Edit a message of ours; "" when it was never sent."""
@@ -141,19 +149,19 @@ class Outgoing:
 
         self.put(work)
 
-    def send_file(self, path: Path, failed: Callable[[str], None]) -> None:
+    def send_file(self, name: str, data: bytes, failed: Callable[[str], None]) -> None:
         def work() -> None:
             try:
-                self.messenger.send_file(self.chat, path)
+                self.messenger.send_file(self.chat, name, data)
             except Refused as error:
                 failed(str(error))
 
         self.put(work, task=True)
 
-    def put(self, work: Callable[[], None], task: bool = False) -> None:
+    def put(self, work: Callable[[], object], task: bool = False, undone: Callable[[str], None] | None = None) -> None:
         """Do this in its turn."""
         with self._wake:
-            self._jobs.append(Job(work, task))
+            self._jobs.append(Job(work, task, undone))
             self._wake.notify()
 
     def stream(self, live: Streamed, text: str, state: str) -> None:
@@ -240,8 +248,10 @@ class Outgoing:
         except Gone as error:
             _log.warning("%s cannot be written to, what waited for it is dropped: %s", self.chat, error)
             with self._wake:
-                self._jobs.clear()
-                self._live = None
+                dropped, self._jobs, self._live = list(self._jobs), deque(), None
+            for one in dropped:
+                if one.undone:
+                    one.undone(str(error))
             return None
         except Exception:  # one odd message must not end all others
             _log.exception("cannot send a message to %s", self.chat)
@@ -283,8 +293,7 @@ class Outgoing:
             if n == len(live.sent):
                 live.sent.append((self._put(part), part))
             elif live.sent[n][1] != part:
-                self._edit(live.sent[n][0], part)
-                live.sent[n] = (live.sent[n][0], part)
+                live.sent[n] = (self._edit(live.sent[n][0], part), part)
         live.shown = text
         while over and len(live.sent) > len(wanted):
             self.messenger.delete(self.chat, live.sent[-1][0])
@@ -305,11 +314,12 @@ class Outgoing:
             )
             return ""
 
-    def _edit(self, message: str, part: Part, buttons: Buttons = ()) -> None:
+    def _edit(self, message: str, part: Part, buttons: Buttons = ()) -> str:
+        """Returns the id of the message that says it now."""
         for markup in (True, False):
             try:
-                return self.messenger.edit(self.chat, message, part, markup, buttons)
+                self.messenger.edit(self.chat, message, part, markup, buttons)
+                return message
             except Refused as error:
                 _log.warning("an edit was refused: %s", error)
-        self._put(part, buttons)  # the user has deleted it
-        return None
+        return self._put(part, buttons)  # the user has deleted it

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,8 @@ class State:
         with self._lock:
             if key < self.next:
                 return False
-            if data is not None:
-                self.waiting.append(Waiting(key, data))
-            self.next = key + 1
-            self._save()
+            waiting = self.waiting if data is None else [*self.waiting, Waiting(key, data)]
+            self.set(next=key + 1, waiting=waiting)
             return True
 
     def skip(self, key: int) -> None:
@@ -71,31 +69,33 @@ class State:
 
     def begin(self, keys: Iterable[int]) -> None:
         """They are worked on from now on."""
-        self._change(keys, lambda one: setattr(one, "begun", True))
+        self._replace(keys, lambda one: [replace(one, begun=True)])
 
     def done(self, keys: Iterable[int]) -> None:
         """They are answered, or were taken back."""
-        self._change(keys, self.waiting.remove)
-
-    def set(self, **values: Any) -> None:
-        with self._lock:
-            if any(getattr(self, name) != value for name, value in values.items()):
-                for name, value in values.items():
-                    setattr(self, name, value)
-                self._save()
+        self._replace(keys, lambda one: [])
 
     def belongs(self, chat: str, session: str) -> None:
         """The conversation of a chat; "" when a new one begins."""
         self.set(chats={**self.chats, chat: session})
 
-    def _change(self, keys: Iterable[int], how: Any) -> None:
+    def set(self, **values: Any) -> None:
+        """Change fields here and in the file, or, when that cannot be written, in neither."""
+        with self._lock:
+            before = {name: getattr(self, name) for name in values}
+            if before == values:
+                return
+            try:
+                self.__dict__.update(values)
+                self._save()
+            except BaseException:
+                self.__dict__.update(before)
+                raise
+
+    def _replace(self, keys: Iterable[int], how: Callable[[Waiting], list[Waiting]]) -> None:
         wanted = set(keys)
         with self._lock:
-            found = [one for one in self.waiting if one.key in wanted]
-            for one in found:
-                how(one)
-            if found:
-                self._save()
+            self.set(waiting=[new for one in self.waiting for new in (how(one) if one.key in wanted else [one])])
 
     def _save(self) -> None:
         fields = {

@@ -148,6 +148,20 @@ def read_own(path: Path, alone: bool = True) -> bytes:
         return file.read()
 
 
+def read_there(path: Path, most: int) -> bytes:
+    """The bytes of an ordinary file of at most `most` bytes at a real path. That path is looked up again once the file is
+    open: nobody can put a link into it meanwhile. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | _NO_LINK | _BINARY)
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or path.resolve() != path or not os.path.samestat(info, path.stat()):
+            raise OSError(errno.ELOOP, "it is a link or no ordinary file, and is not read")
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"larger than {most >> 20} MB")
+    return data
+
+
 def read_and_delete(path: Path) -> bytes | None:
     """Take a file: its bytes, and it is gone; None when there is none. Two takers never get the same file.
 

@@ -45,6 +45,7 @@ class Terminal:
         self.code: int | None = None
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # as a terminal has it, however the tests were started
             os.execve(argv[0], argv, env)
         self.resize(columns, rows)
 

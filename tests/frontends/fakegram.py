@@ -42,6 +42,7 @@ class FakeTelegram:
         self.faults: list[Fault] = []
         self.polls = 0
         self.hanging = threading.Event()  # no answer while it is set
+        self.slow_files = threading.Event()  # the same for what is in files alone
         self.wake = threading.Condition()
         self._updates: list[dict[str, Any]] = []
         self._update, self._message = 1000, 10
@@ -55,6 +56,7 @@ class FakeTelegram:
     def close(self) -> None:
         self.closed = True
         self.hanging.clear()
+        self.slow_files.clear()
         with self.wake:
             self.wake.notify_all()
         self._server.shutdown()
@@ -279,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._give(*found) if isinstance(found, tuple) else self._drop()
 
     def do_GET(self) -> None:
-        while self.fake.hanging.is_set():
+        while self.fake.hanging.is_set() or self.fake.slow_files.is_set():
             time.sleep(0.01)
         data = self.fake.files.get(self.path.rsplit("/", 1)[-1])
         if data is None or f"/file/bot{self.fake.token}/" not in unquote(self.path):

@@ -97,3 +97,25 @@ def test_literal_and_fenced_show_what_is_there(text: str) -> None:
 
 def test_nothing_to_say_is_no_message() -> None:
     assert [parts(text, 4096) for text in ("", " \n ", "\u200b\n")][:2] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("markdown", "words"),
+    [
+        ("see [a][1]\n\n[1]: https://x.org/y", ["[1]:", "https://x.org/y"]),
+        ("- ```\n  x = 1\n  ```\n- b", ["•", "x = 1", "b"]),
+        ("| [t](https://x.org) | <https://y.org> |\n|--|--|\n| a | b |", ["https://x.org", "https://y.org"]),
+        ("[](https://x.org)", ["https://x.org"]),
+        ("> " * 90 + "deep", ["deep"]),
+        ("- " * 90 + "deep", ["deep"]),
+        ("> " * 3000 + "deep", ["deep"]),
+    ],
+)
+def test_no_text_is_lost_by_its_markup(markdown: str, words: list[str]) -> None:
+    found = parts(markdown, 4096)
+    text = "\n".join(part.plain + part.html for part in found)
+    assert all(word in text for word in words)
+
+
+def test_an_items_mark_stands_before_its_code() -> None:
+    assert [part.html for part in parts("- ```\n  x\n  ```\n- b", 4096)] == ["• \n<pre>x</pre>\n• b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import select
@@ -121,7 +122,9 @@ def test_no_path_leads_to_a_file_that_was_not_handed_over(webapp: Any) -> None:
                 assert code in (400, 404) and page.token.encode() not in text and b"root:" not in text
     (page.temp / "out.txt").unlink()
     (page.temp / "out.txt").symlink_to(page.home / "faces/web.token")  # changed after it was handed over
-    assert page.ask(f"/file/{handed[0]}")[0] == 404
+    assert page.ask(f"/file/{handed[0]}")[2] == b"the result"
+    page.end()
+    assert not (page.home / "faces/web-files").exists()
 
 
 def test_what_is_too_much_or_malformed_is_refused_and_the_page_lives(webapp: Any) -> None:
@@ -176,6 +179,24 @@ def test_two_pages_and_a_later_one_show_the_same(webapp: Any) -> None:
     lists = json.loads(page.ask("/lists")[2])
     assert [session["now"] for session in lists["sessions"]] == [True]
     assert {"stop", "resume", "steer"} <= {name for name, _ in lists["commands"]}
+
+
+def test_the_oldest_page_gives_way_when_too_many_are_open(webapp: Any) -> None:
+    page = webapp(echo)
+    sent = {"Host": f"127.0.0.1:{page.port}", "Authorization": f"Bearer {page.token}"}
+    opened = []
+    for _ in range(5):
+        connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=20)
+        connection.request("GET", "/events", headers=sent)
+        opened.append((connection, connection.getresponse()))
+        assert b'"all"' in opened[-1][1].readline()
+    assert b'{"over": true}' in opened[0][1].read()  # to its end
+    page.send("hello")
+    while b"heard: hello" not in opened[1][1].readline():
+        pass
+    for connection, answer in opened:
+        answer.close()
+        connection.close()
 
 
 def test_what_waits_is_worked_on_after_kill_9_and_what_ran_is_told(webapp: Any) -> None:
