@@ -133,6 +133,11 @@ class BaseSession:
         self.transport: Transport | None = None
 
     @property
+    def wire(self) -> Any:
+        """Who encodes its requests and decodes its answers: `url`, `headers`, `encode`, `Decoder`, as in llm/chat.py."""
+        return wire_of(self.model.api)
+
+    @property
     def context_win(self) -> int:
         return min(self.model.context_win, self._window_seen)
 
@@ -336,7 +341,7 @@ class BaseSession:
         expected = int(expected * self._correction)
         price = usage.price_of(self.model.model, self.prices, self.model.base_url)
         most = self.budget.before(self.model.model, price, expected, self.model.max_tokens)
-        body = Body(wire_of(self.model.api).Decoder(self.model.model))
+        body = Body(self.wire.Decoder(self.model.model))
         try:
             stream = self._send(messages, system, tools, tail, most)
             try:
@@ -353,7 +358,7 @@ class BaseSession:
     def _send(
         self, messages: list[Message], system: str, tools: list[dict[str, Any]], tail: str, most: int | None
     ) -> Stream:
-        model, wire = self.model, wire_of(self.model.api)
+        model, wire = self.model, self.wire
         options = {k: v for k in OPTIONS if (v := getattr(model, k)) is not None}
         if most is not None:
             options["max_tokens"] = most
