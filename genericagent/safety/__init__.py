@@ -1,1 +1,1 @@
-"""What protects the user: from text that drives the terminal, now; policy, sandbox and redaction join it here."""
+"""What protects the user: what may run, and where; keys kept out of texts, outside text marked, terminals not driven."""
