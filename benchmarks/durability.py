@@ -59,6 +59,11 @@ def main() -> int:
     return missed
 
 
+def durability(seed: int = 1) -> Iterator[Row]:
+    for figure in FIGURES.values():
+        yield from figure(seed)
+
+
 # kills
 
 

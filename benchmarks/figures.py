@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -226,32 +227,9 @@ def context() -> list[Row]:
     return [row for task in TASKS.values() for row in task()]
 
 
-def browser() -> list[Row]:
-    """See browser.py."""
-    from browser import browser as figures
-
-    return figures()
-
-
-def evolution() -> list[Row]:
-    """See evolution.py."""
-    from evolution import evolution as figures
-
-    return figures()
-
-
-def chat() -> list[Row]:
-    """See chat.py."""
-    from chat import chat as figures
-
-    return figures()
-
-
-def telegram() -> list[Row]:
-    """See telegram.py."""
-    from telegram_bot import telegram as figures
-
-    return figures()
+def in_file(module: str, function: str) -> Callable[[], list[Row]]:
+    """Figures of a file of their own, loaded when they are wanted."""
+    return lambda: list(getattr(import_module(module), function)())
 
 
 FIGURES: dict[str, Callable[[], list[Row]]] = {
@@ -263,9 +241,12 @@ FIGURES: dict[str, Callable[[], list[Row]]] = {
     "memory": memory,
     "long": long,
     "context": context,
-    "evolution": evolution,
     "install": install,
-    "browser": browser,
-    "chat": chat,
-    "telegram": telegram,
+    "evolution": in_file("evolution", "evolution"),
+    "browser": in_file("browser", "browser"),
+    "chat": in_file("chat", "chat"),
+    "telegram": in_file("telegram_bot", "telegram"),
+    "sandbox": in_file("sandbox_cost", "sandbox"),
+    "sessions": in_file("sessions", "sessions"),
+    "durability": in_file("durability", "durability"),
 }

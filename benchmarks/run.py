@@ -16,7 +16,7 @@ from harness import Row
 
 from genericagent import __version__
 
-README = Path(__file__).parent / "README.md"
+RESULTS = Path(__file__).parent / "RESULTS.md"
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 
@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", nargs="*", help=f"one or more of {', '.join(FIGURES)} (default: all)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
+    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/RESULTS.md")
     args = parser.parse_args()
     if unknown := set(args.name) - set(FIGURES):
         parser.error(f"no such figure: {', '.join(unknown)}")
@@ -68,7 +68,7 @@ def machine() -> dict[str, str]:
 
 def write(rows: list[Row]) -> None:
     """Replace the lines of the figures measured now; those of others stay."""
-    text = README.read_text(encoding="utf-8")
+    text = RESULTS.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     old, _, after = rest.partition(END)
     kept = {found[1]: found[0] for found in re.finditer(r"^\| ([^|]+?) \|.*$", old, re.M)}
@@ -78,7 +78,7 @@ def write(rows: list[Row]) -> None:
     about = machine()
     title = f"genericagent {about['version']}, {about['date']}, Python {about['python']}, {about['machine']}"
     table = "\n".join([HEAD, *kept.values()])
-    README.write_text(f"{before}{BEGIN}\n{title}\n\n{table}\n{END}{after}", encoding="utf-8")
+    RESULTS.write_text(f"{before}{BEGIN}\n{title}\n\n{table}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

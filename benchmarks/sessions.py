@@ -117,14 +117,17 @@ def command(*args: str) -> None:
 
 
 def main() -> int:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else COUNT
+    rows = sessions(int(sys.argv[1]) if len(sys.argv) > 1 else COUNT)
+    print("\n".join([HEAD, *map(line, rows)]))
+    return any(row.verdict == "MISSED" for row in rows)
+
+
+def sessions(count: int = COUNT) -> list[Row]:
     rows: list[Row] = []
 
     def row(figure: str, value: float, unit: str, reach: float | None = None, note: str = "") -> None:
         rows.append(Row(figure, value, unit, reach, note))
-        print(line(rows[-1]), flush=True)
 
-    print(HEAD)
     with home() as folder:
         os.environ |= {"GA_HOME": str(folder), "GA_LANG": "en"}
         paths.sessions().mkdir()
@@ -165,7 +168,7 @@ def main() -> int:
         row("… after a new session", *_with("s", 0.1, measured(one_more)))
         row("ga sessions, the process", *_with("s", 0.3, measured(command)))
         row("ga sessions WORD, the process", *_with("s", None, measured(lambda: command("zebra"))))
-    return any(row.verdict == "MISSED" for row in rows)
+    return rows
 
 
 def _with(unit: str, reach: float | None, found: tuple[float, str]) -> tuple[float, str, float | None, str]:
