@@ -57,3 +57,19 @@ def test_files_that_the_architecture_names_are_there() -> None:
     assert len(named) > 20
     for name in named:
         assert any((ROOT / base / name).exists() for base in ("", "genericagent", "docs")), name
+
+
+def test_the_chinese_readme_tells_the_same() -> None:
+    """The same sections, commands, links, screens and figures."""
+    english, chinese = ((ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh.md"))
+    for what in (
+        r"^(#+) ",
+        r"\]\((?!README)([^)]+)\)",
+        r"^````text\n(.*?)^````$",
+        r"^\| ([a-z]+_[a-z_, ]+) \|",
+        r"^    ((?:ga|make|export) \S+)",
+    ):
+        found = [re.findall(what, text, re.M | re.S if "````" in what else re.M) for text in (english, chinese)]
+        assert found[0] == found[1], what
+    numbers = [set(re.findall(r"\d[\d,.]*\d", text)) for text in (english, chinese)]
+    assert numbers[0] == numbers[1]
