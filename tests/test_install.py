@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,3 +75,44 @@ def test_the_installed_command_works_and_writes_only_into_the_home(
         assert done.returncode == 0, done.stderr
     assert done.stdout == "fine\n" and (ga_home / "memory" / "global_mem.txt").exists()
     assert {p: p.stat().st_mtime_ns for p in site.rglob("*") if "__pycache__" not in p.parts} == before
+
+
+def test_the_source_archive_has_all_that_is_needed_and_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build"]
+    subprocess.run([*build, "-t", "sdist", "-d", str(tmp_path)], cwd=ROOT, check=True, capture_output=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split("\n")
+    left_out = {name for name in filter(None, tracked) if not (source / name).exists()}
+    assert {name for name in left_out if not name.startswith(".")} == set()
+    subprocess.run([*build, "-t", "wheel", "-d", str(tmp_path)], cwd=source, check=True, capture_output=True)
+    (again,) = tmp_path.glob("*.whl")
+    assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
+
+
+def test_taking_it_away_leaves_the_home_alone(wheel: Path, tmp_path: Path, model_server: Any, ga_home: Path) -> None:
+    """In an environment of its own that sees the libraries of this one; started from an empty folder."""
+    venv, empty = tmp_path / "venv", tmp_path / "empty"
+    empty.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    python = str(venv / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", "--ignore-installed", str(wheel)], check=True)
+    server = model_server([say("fine")])
+    env = {**os.environ, "ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
+    done = subprocess.run(
+        [str(venv / "bin" / "ga"), "-p", "hi"],
+        env=env,
+        cwd=empty,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert (done.returncode, done.stdout, list(empty.iterdir())) == (0, "fine\n", []), done.stderr
+    kept = {path: path.read_bytes() for path in ga_home.rglob("*") if path.is_file()}
+    subprocess.run([*pip, "uninstall", "-q", "-y", "genericagent"], check=True)
+    assert not [path for path in site.rglob("*") if "genericagent" in path.name or path.name == "ga.py"]
+    assert kept and {path: path.read_bytes() for path in ga_home.rglob("*") if path.is_file()} == kept
