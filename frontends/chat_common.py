@@ -628,7 +628,7 @@ class Hub:
     ) -> None:
         self.messenger, self.state, self.waits = messenger, state, waits or Waits()
         self._make_agent, self._conversations = make_agent, dict[str, Conversation]()
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._lock, self._fetching, self._ended = threading.Lock(), threading.Lock(), threading.Event()
         self._delivering: set[str] = set()
         self._coming, self._dropped = dict[str, set[int]](), set[int]()
         threading.Thread(target=self._look_into_outbox, name="outbox", daemon=True).start()
@@ -649,19 +649,19 @@ class Hub:
 
     def coming(self, chat: str, key: int) -> None:
         """A message is on its way to `receive`: what belongs to it is being fetched. /stop drops it as well."""
-        with self._lock:
+        with self._fetching:
             self._coming.setdefault(chat, set()).add(key)
 
     def drop_coming(self, chat: str) -> set[int]:
         """Their keys."""
-        with self._lock:
+        with self._fetching:
             found = self._coming.pop(chat, set())
             self._dropped |= found
             return found
 
     def nothing_comes(self, chat: str, keys: Iterable[int]) -> bool:
         """They are not on their way any more; whether /stop has dropped them."""
-        with self._lock:
+        with self._fetching:
             self._coming.get(chat, set()).difference_update(keys)
             return bool(self._dropped.intersection(keys))
 
