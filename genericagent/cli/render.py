@@ -492,6 +492,8 @@ class View:
             return []
         about = ["" if tool.shown else tool.line.note, f"{seconds} s" if seconds else ""]
         line = Piece("ok" if ok else "fail", tool.line.text, "  ".join(filter(None, about)))
+        if tool.line.text == "file_write":  # the ordinary way is not worth a word, and a new file has nothing under it
+            result = result.removesuffix(" (overwrite)")
         if ok and not tool.count and not result.startswith("{"):
             shown = self._result(line, result)
         pieces = [*shown, line] if tool.shown else [line, *shown]

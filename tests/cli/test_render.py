@@ -282,6 +282,11 @@ def test_the_output_of_a_failed_command_is_shown_twice() -> None:
     assert plain(other) == "✗ code_run  x\n  out\n  stopped after 60 s\n"
 
 
+def test_a_new_file_is_called_overwritten() -> None:
+    pieces = play(tool("file_write", {"path": "new.txt"}, [], result="/w/new.txt: 3 bytes (overwrite)"))
+    assert plain(pieces) == "✓ file_write  new.txt\n  /w/new.txt: 3 bytes\n"
+
+
 def test_a_tools_time_and_an_interrupted_tool() -> None:
     now = [0.0]
     view = View(TEXTS, clock=lambda: now[0])
