@@ -299,11 +299,18 @@ class Chat:
         if cleared:
             self._armed_until = 0.0
         elif self.menu and not self.menu.other and not self.running:
-            self.menu = None
-            self.tell("nothing_done")
+            self.dismiss()
         elif not self.stop():
-            self.menu = None
+            self.dismiss()
             self._sure("press_again")
+
+    def dismiss(self) -> None:
+        """Close the open menu, if there is one. A question of the model stays open: that is said."""
+        menu, self.menu = self.menu, None
+        if menu and menu.other:
+            self.say("question_stays")
+        elif menu:
+            self.tell("nothing_done")
 
     def leave(self) -> None:
         """Ctrl-D without text: quit, but ask first while a task runs."""

@@ -28,7 +28,7 @@ PROGRAM = [sys.executable, str(ROOT / "agentmain.py")]
 FAKE = [sys.executable, str(ROOT / "tests" / "cli" / "fake_agent.py")]
 DEADLINE = 60.0  # seconds; only a hang is that slow
 PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"
-CTRL_C, CTRL_D, CTRL_J = b"\x03", b"\x04", b"\n"
+CTRL_C, CTRL_D, CTRL_J, ESC = b"\x03", b"\x04", b"\n", b"\x1b"
 TITLE = re.compile(rb"\x1b\]2;[^\x07\x1b]*GenericAgent\x07|\x1b\]2;\x07")
 
 
@@ -542,6 +542,41 @@ def test_ctrl_c_at_a_question_breaks_the_input(start: Callable[..., Terminal]) -
     t.until("press Ctrl-C again to quit")
     t.send(b"two" + CTRL_J + b"lines\r")
     t.until("got 'two\\nlines'")
+
+
+def test_ctrl_c_at_a_question_leaves_open_what_holds(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("ask")
+    t.until("2. blue")
+    t.send(CTRL_C)
+    t.until("The question stays open: your next message answers it.")
+    assert "2. blue" not in t.text()
+
+
+def test_esc_stays_in_a_menu_and_eats_the_next_slash(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send("/llm\r")
+    t.until("1. gpt")
+    t.send(ESC)
+    t.until(lambda: "1. gpt" not in t.text())
+    t.until("Nothing was changed.")
+    t.send(ESC + b"/cost\r")
+    t.until("3 requests")
+    t.ask("ask")
+    t.until("2. blue")
+    t.send(ESC + b"/cost\r")  # in one piece, as over a slow line
+    t.until(lambda: t.text().count("3 requests") == 2)
+    assert "The question stays open" in t.text()
+
+
+def test_esc_beside_a_menu_breaks_new_lines(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("ask")
+    t.until("2. blue")
+    t.send(b"one" + ESC)
+    time.sleep(0.7)  # a slow line, while the choices are there
+    t.send(b"\rtwo\r")
+    t.until("got 'one\\ntwo'")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
