@@ -136,6 +136,7 @@ class Chat:
         self._typed_before = False  # the question of permission: what is sent next was begun when it was not there yet
         self._stuck: threading.Timer | None = None
         self.menu: Menu | None = None  # what is to be chosen now
+        self._asked = False  # the model has asked, and the next message answers it
         self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
         self._follower: threading.Thread | None = None
@@ -221,8 +222,11 @@ class Chat:
         if not self.face.echoes:
             self.show([Piece("user", self._echo(text))])
         try:
-            if self.menu and (row := self.menu.row(text)) is not None:
+            if (menu := self.menu) and (row := menu.row(text)) is not None:
                 return self.chosen(row)
+            if menu and menu.rows and text.isdecimal():  # a slip: as an answer it would be taken for a choice
+                last = menu.first + len(menu.rows) - 1
+                return self.error("no_choice", n=one_line(text, 20), first=menu.first, last=last)
             if text.startswith("!"):
                 return self.shell.run(self.composer.command(text[1:]))
             if parsed := commands.parse(text):  # before any paste is looked into: only what was typed is a command
@@ -346,7 +350,7 @@ class Chat:
 
     def forget(self) -> None:
         """The conversation was replaced: an open question is void."""
-        self.menu = None
+        self.menu, self._asked = None, False
 
     def replay(self) -> None:
         """The end of a conversation that goes on: what was said and done in short, the last answer whole."""
@@ -393,7 +397,7 @@ class Chat:
 
     def live(self, width: int) -> tuple[str, str]:
         """(status line of at most `width` cells, unfinished text)"""
-        state, tail = self.view.live() if self.running else ("", "")
+        state, tail = self.view.live() if self.running else (self.texts["answer_wanted"] if self._asked else "", "")
         hint = self._hint if time.monotonic() < self._hint_until else ""
         seen = vitals(self.agent, self.texts) if hasattr(self.agent, "config") else Vitals()
         return status_line(
@@ -409,7 +413,7 @@ class Chat:
 
     def _send(self, text: str, chosen: bool = False) -> None:
         """Hand `text` to the agent. `chosen`: the model has written it, so it is no command, and no word of the user's."""
-        self.menu = None
+        self.menu, self._asked = None, False
         self.view.start()
         whole, images = (text, list[Path]()) if chosen else self.composer.message(text)
         setting = text.startswith("/session.") and whole == text
@@ -468,6 +472,7 @@ class Chat:
             if text and not self.face.give_back(text):
                 self.say("not_sent", text=text)
             if (question := item.get("question")) and not self.running:
+                self._asked = True
                 self._form(question.get("questions") or [question], [])
             self.face.announce("")
             asks = item.get("status") == "needs_input"

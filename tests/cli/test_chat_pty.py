@@ -455,7 +455,7 @@ def test_a_question_is_answered_by_a_number_or_text(start: Callable[..., Termina
     t = start()
     t.ask("ask")
     assert "Which colour?" in t.lines() and "Waiting for" not in t.text()
-    t.until("  1. red\n  2. blue\nready\n❯")
+    t.until("  1. red\n  2. blue\nwaiting for your answer\n❯")
     t.ask("2")
     assert "got 'blue'" in t.text() and "1. red" not in t.text()
     t.ask("2")
@@ -529,7 +529,7 @@ def test_several_questions_are_asked_as_one(start: Callable[..., Terminal]) -> N
     t.ask("Ada")
     assert "got '1. blue\\n2. Ada'" in t.text()
     t.ask("form")
-    t.until("  1. red\n  2. blue\nready\n❯")  # the question alone is there from before
+    t.until("  1. red\n  2. blue\nwaiting for your answer\n❯")  # the question alone is there from before
     t.send(CTRL_C)
     t.ask("something else")
     assert "got 'something else'" in t.text()
@@ -567,6 +567,20 @@ def test_esc_stays_in_a_menu_and_eats_the_next_slash(start: Callable[..., Termin
     t.send(ESC + b"/cost\r")  # in one piece, as over a slow line
     t.until(lambda: t.text().count("3 requests") == 2)
     assert "The question stays open" in t.text()
+
+
+def test_a_number_without_a_choice_is_an_answer(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("ask")
+    t.until("  2. blue\nwaiting for your answer\n❯")  # and not "ready"
+    t.send("9\r")
+    t.until("there is no choice 9: take one of 1 to 2")
+    t.until("  2. blue\nwaiting for your answer\n❯")
+    t.send(CTRL_C)
+    t.until("press Ctrl-C again to quit")
+    t.until(lambda: t.lines()[-2:] == ["waiting for your answer", "❯"])
+    t.ask("9")
+    t.until(lambda: "got '9'" in t.text() and t.lines()[-2:] == ["ready", "❯"])
 
 
 def test_esc_beside_a_menu_breaks_new_lines(start: Callable[..., Terminal]) -> None:
