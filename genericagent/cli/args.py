@@ -239,14 +239,14 @@ def _serve(args: argparse.Namespace, label: str) -> int:
 
     agent = _agent(args, label)
     if agent.config.models or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
-        return run_chat(agent)
+        return run_chat(agent, demo=args.demo)
     from .first_run import chosen_model
 
     with chosen_model(agent.config) as found:
         if found is None:
             return 0
         label, args.config = found[0], found[1] or args.config
-        return run_chat(_agent(args, label))
+        return run_chat(_agent(args, label), demo=found[1] is not None)
 
 
 def _agent(args: argparse.Namespace, label: str) -> GenericAgent:

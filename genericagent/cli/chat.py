@@ -49,8 +49,9 @@ WARM_UP = 0.3  # seconds after the start: the prompt comes first
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
 
-def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
-    """Chat until the user leaves; `agent.run` gets a thread of its own. Returns the exit code.
+def run_chat(agent: Any, *, out: TextIO | None = None, demo: bool = False) -> int:
+    """Chat until the user leaves; `agent.run` gets a thread of its own. Returns the exit code. `demo`: its model is the one
+    of `--demo`.
 
     Without a terminal on both sides nothing is done but one line on stderr, and 2 is returned.
     """
@@ -63,7 +64,7 @@ def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
     for stream in (sys.stdin, out, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a sign the terminal can't show must not end the program
             stream.reconfigure(errors="replace")
-    return Chat(agent, out, texts).run()
+    return Chat(agent, out, texts, demo).run()
 
 
 def is_terminal(stream: Any) -> bool:
@@ -121,8 +122,8 @@ class Menu:
 class Chat:
     """One conversation at a terminal. Its methods may be called from the face's thread and the followers'."""
 
-    def __init__(self, agent: Any, out: TextIO, texts: dict[str, str]) -> None:
-        self.agent, self.out, self.texts = agent, out, texts
+    def __init__(self, agent: Any, out: TextIO, texts: dict[str, str], demo: bool = False) -> None:
+        self.agent, self.out, self.texts, self._demo = agent, out, texts, demo
         agent.can_ask = True
         plain = os.environ.get("TERM") in ("dumb", "unknown")
         colour = not plain and not os.environ.get("NO_COLOR")
@@ -162,7 +163,7 @@ class Chat:
                 signal.signal(number, handler or signal.SIG_DFL)
         if self.agent.session_id:
             with contextlib.suppress(OSError):  # the terminal may be gone, or the folder
-                command = f"{paths.this_program()} --resume {self.agent.session_id}"
+                command = f"{paths.this_program()}{' --demo' * self._demo} --resume {self.agent.session_id}"
                 self.show([Piece("copy", self.texts["resume_with"].format(command=command))])
         return code
 
