@@ -32,7 +32,7 @@ from .composer import Composer, Shell
 from .log import in_one_line
 from .render import Painter, Piece, View
 from .screen import ARMED, Lines, Screen
-from .status import Vitals, status_line, vitals
+from .status import Vitals, recount, status_line, vitals
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 FRAME = 0.03  # seconds between two updates of the screen
@@ -147,6 +147,7 @@ class Chat:
     def run(self) -> int:
         title, *rest = [one_line(line, MOST_BANNER) for line in self.agent.banner_lines()] or [""]
         self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, self.texts["tip"]])])
+        recount(self.agent)
         self.replay()
         self.show([Piece("plain", line) for line in news()])
         worker = threading.Thread(target=self.agent.run, name="agent", daemon=True)
@@ -350,8 +351,9 @@ class Chat:
         self.face.close()
 
     def forget(self) -> None:
-        """The conversation was replaced: an open question is void."""
+        """The conversation was replaced: an open question is void, and so is what was counted."""
         self.menu, self._asked = None, False
+        recount(self.agent)
 
     def replay(self) -> None:
         """The end of a conversation that goes on: what was said and done in short, the last answer whole."""

@@ -10,6 +10,7 @@ from ..safety.term import clean, one_line
 from ..store.restored import Change, Turn
 from .cells import cells
 from .commands import command, pick, resume
+from .status import recount
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -106,6 +107,7 @@ def compact(chat: Chat, args: str) -> None:
     before = f"{sum(control.context(chat.agent).values()):,}"
     if not control.compact(chat.agent):
         return chat.say("compact_nothing", before=before)
+    recount(chat.agent)
     return chat.say("compacted", before=before, after=f"{sum(control.context(chat.agent).values()):,}")
 
 

@@ -830,6 +830,27 @@ def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, 
     assert "First." in str(server.requests[-1].body)
 
 
+def test_the_token_meter_forgets_what_every_request_has(
+    served: Callable[..., tuple[Terminal, ScriptedServer]], start: Callable[..., Terminal]
+) -> None:
+    t, server = served(say("First."), say("Second."))
+
+    def met() -> float:  # thousands of tokens
+        t.until(lambda: bool(re.search(r"▱ \S+/\S+ · no sandbox", t.text())))  # and no share of a cache
+        return float(re.findall(r"▱ (\S+)k/", t.text())[-1])
+
+    t.ask("one")
+    once = float(re.findall(r"(\S+)k tokens in", t.text())[-1])
+    t.ask("two")
+    t.send("/rewind 1\r")
+    t.until("Back to before: two")
+    assert abs(met() - once) < 0.3
+    t.send(b"\x15/quit\r")
+    assert t.wait() == 0
+    t = start([*PROGRAM, "--continue"], ANTHROPIC_API_KEY="key-for-test", ANTHROPIC_BASE_URL=server.url)
+    assert abs(met() - once) < 1
+
+
 def test_a_chat_without_a_key_explains_the_ways_to_give_one_and_starts_the_demo(start: Callable[..., Terminal]) -> None:
     t = start(PROGRAM, rows=50, mark=">", OLLAMA_HOST="127.0.0.1:9")
     for way in ("ANTHROPIC_API_KEY", "config.toml", "mykey.py", "demo"):
