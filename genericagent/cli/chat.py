@@ -24,6 +24,7 @@ from typing import Any, TextIO
 from .. import paths, prompts
 from ..display import untagged
 from ..llm.blocks import text_of
+from ..llm.usage import Meter
 from ..safety.asking import Answer, Scope
 from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
@@ -421,6 +422,7 @@ class Chat:
         whole, images = (text, list[Path]()) if chosen else self.composer.message(text)
         setting = text.startswith("/session.") and whole == text
         outside = [] if setting else self.shell.taken()
+        self.agent.task_meter = Meter()  # what ends before it has used anything has no costs of the task before
         source = "choice" if chosen else "user" if whole == text else "pasted"
         queue = self.agent.put_task(whole, source=source, images=images, outside=outside)
         self.running, self.stopping, self._began = True, False, time.monotonic()

@@ -830,6 +830,16 @@ def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, 
     assert "First." in str(server.requests[-1].body)
 
 
+def test_a_setting_costs_what_the_task_before_did(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:
+    t, _ = served(say("First."))
+    t.ask("one")
+    t.send("/session.nonsense=4\r")
+    t.until("idle_timeout\nready")
+    t.send("/session.temperature=0.4\r")
+    t.until("temperature = 0.4\nready")
+    assert t.text().count("tokens in") == 1
+
+
 def test_the_token_meter_forgets_what_every_request_has(
     served: Callable[..., tuple[Terminal, ScriptedServer]], start: Callable[..., Terminal]
 ) -> None:
