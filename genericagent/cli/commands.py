@@ -286,9 +286,11 @@ def doctor(chat: Chat, args: str) -> None:
     """what works here and what does not; each model is asked for a word, unless offline"""
 
     def look(stop: Abort) -> list[Piece]:
-        from .doctor import report
+        from .doctor import INDENT, report
 
-        return [Piece("plain", "\n".join(map(str, report(chat.agent.config, chat.agent, offline=args == "offline"))))]
+        lines = map(str, report(chat.agent.config, chat.agent, offline=args == "offline"))
+        rows = [row for line in lines for part in line.split("\n") for row in wrapped(part, chat.face.width(), INDENT)]
+        return [Piece("plain", "\n".join(rows))]
 
     chat.shell.beside("/doctor", look)
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 LIMIT, PATIENCE = 10.0, 8.0  # seconds for a check, and for a call that one makes
 NEEDED = ("requests", "prompt_toolkit", "rich", "websockets")
 FACES = {"telegram": ("telegram", "markdown_it"), "web": ("aiohttp", "markdown_it")}  # by the extra's name
+INDENT = " " * 8  # what a line says stands behind its state
 LITTLE = 500 << 20  # bytes of free disk below which there is a problem
 SKEW = 120  # seconds that the clock may be wrong
 MODES: tuple[Origin, ...] = ("chat", "script", "remote", "watcher")
@@ -52,8 +53,8 @@ class Line(NamedTuple):
     mend: str = ""
 
     def __str__(self) -> str:
-        head = f"{say(f'doctor_{self.state}'):<8}{one_line(self.text, 500)}"
-        return f"{head}\n{'':8}→ {one_line(self.mend, 300)}" if self.mend else head
+        head = f"{say(f'doctor_{self.state}'):<{len(INDENT)}}{one_line(self.text, 500)}"
+        return f"{head}\n{INDENT}→ {one_line(self.mend, 300)}" if self.mend else head
 
 
 Check = Callable[[], Iterator[Line]]
@@ -71,7 +72,7 @@ def run_doctor(offline: bool) -> int:
 
     broken = together([read])  # a mykey.py may hang
     lines = [*broken, *report(found[0] if found else Config(), offline=offline)]
-    sys.stdout.write(fitted("".join(f"{line}\n" for line in lines), sys.stdout))
+    sys.stdout.write(fitted("".join(f"{line}\n" for line in lines), sys.stdout, INDENT))
     return int(any(line.state == "problem" for line in lines))
 
 

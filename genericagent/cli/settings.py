@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from .. import control, prompts
 from ..errors import ConfigError
 from ..safety.term import one_line
-from .cells import cells
-from .commands import command, pick
+from .cells import cells, wrapped
+from .commands import WIDTH, command, pick
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -21,8 +21,13 @@ WISHES = ("off", "auto", "require")  # the strictest last
 def tools(chat: Chat, args: str) -> None:
     """the tools, and what is allowed, asked, denied now"""
 
+    width = chat.face.width()
+
     def row(name: str, about: str, verdict: str) -> str:
-        return f"  {name:<28}{about}{' ' * (42 - cells(about))}{chat.texts[f'is_{verdict}']}"
+        told = chat.texts[f"is_{verdict}"]
+        if width < WIDTH:  # no columns
+            return "\n".join(wrapped(f"  {told}  {' · '.join(filter(None, [name, about]))}", width, "  "))
+        return f"  {name:<28}{about}{' ' * (42 - cells(about))}{told}"
 
     tools, risks = control.verdicts(chat.agent, renew=not chat.running)
     lines = [row(name, chat.texts[f"tool_{name}"], verdict) for name, verdict in tools.items()]
