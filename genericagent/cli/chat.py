@@ -30,6 +30,7 @@ from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
 from . import commands
 from .composer import Composer, Shell
+from .conversation import progress
 from .log import in_one_line
 from .render import Painter, Piece, View
 from .screen import ARMED, Lines, Screen
@@ -138,6 +139,7 @@ class Chat:
         self._typed_before = False  # the question of permission: what is sent next was begun when it was not there yet
         self._stuck: threading.Timer | None = None
         self.menu: Menu | None = None  # what is to be chosen now
+        self._planned = ""  # how far the checklist was when that was shown
         self._asked = False  # the model has asked, and the next message answers it
         self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
@@ -440,6 +442,8 @@ class Chat:
             for last in items:
                 try:
                     pieces += self.view.feed(last)
+                    if (last.get("event") or {}).get("kind") == "turn":
+                        pieces += self._plan_step()
                 except Exception:  # a fault in the display must not lose the end of the task
                     logging.getLogger(__name__).exception("cannot show an item")
             if "done" in last:
@@ -456,6 +460,13 @@ class Chat:
                 self.agent.abort()  # the first one may have come before the task began
             time.sleep(FRAME)
         return None
+
+    def _plan_step(self) -> list[Piece]:
+        """How far the task's checklist is, when that has changed."""
+        handler = getattr(self.agent, "handler", None)
+        file = handler.working.get("plan") if handler else None
+        before, self._planned = self._planned, progress(file, self.texts) if file else ""
+        return [Piece("dim", self._planned)] if self._planned not in ("", before) else []
 
     def _end(self, item: dict[str, Any], pieces: list[Piece]) -> None:
         """Show the last pieces of a task; then comes the next message that waits, if all went well."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 BAR = 20  # cells
 PLAN_LINES = 100
+PLAN_CHARS = 100_000  # that are looked at for items
+_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s*\[([ xX])\][ \t]*(.*)", re.M)
 
 
 @command(usage="[n|words|all]", idle=True, group="talk")
@@ -135,5 +139,18 @@ def plan(chat: Chat, args: str) -> None:
     if args and chat.running:
         return chat.error("busy", word="plan")
     agent.plan = ""
-    chat.say("plan_on")
+    chat.say("plan_task" if args else "plan_on")
     return chat.submit(args) if args else None
+
+
+def progress(file: str, texts: Mapping[str, str]) -> str:
+    """How far a checklist is, in a line; "" when there is none."""
+    try:
+        with Path(file).open(encoding="utf-8", errors="replace") as plan:
+            items = _ITEM.findall(plan.read(PLAN_CHARS))
+    except OSError:  # it is not written yet
+        return ""
+    left = [text for mark, text in items if mark == " "]
+    if not left:
+        return texts["plan_done"].format(all=len(items)) if items else ""
+    return texts["plan_step"].format(done=len(items) - len(left), all=len(items), next=one_line(left[0], 60))

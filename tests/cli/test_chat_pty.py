@@ -12,16 +12,18 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyte
 import pytest
 
 from genericagent.cli.render import SPINNER
-from genericagent.scripted import ScriptedServer, call, say
+from genericagent.scripted import Reply, ScriptedServer, call, say
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, str(ROOT / "agentmain.py")]
@@ -830,6 +832,28 @@ def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, 
     assert "First." in str(server.requests[-1].body)
 
 
+def test_nobody_sees_how_far_a_plan_is(
+    start: Callable[..., Terminal], model_server: Callable[..., ScriptedServer]
+) -> None:
+    seen = [threading.Event() for _ in range(3)]
+
+    def work(body: dict[str, Any], n: int) -> Reply:
+        assert not n or seen[n - 1].wait(DEADLINE)
+        if n == 3:
+            return say("VERDICT: PASS")
+        lines = "".join(f"- [{'x' if at <= n else ' '}] step {at}\n" for at in (1, 2))
+        return call("file_write", path=re.findall(r"checklist to (\S+) with", str(body))[0], content=lines)
+
+    t = start(PROGRAM, ANTHROPIC_BASE_URL=model_server(work).url, ANTHROPIC_API_KEY="test")
+    t.send("/plan build it\r")
+    told = ["plan: 0 of 2 done · next: step 1", "plan: 1 of 2 done · next: step 2", "plan: all 2 done"]
+    for line, event in zip(told, seen, strict=True):
+        t.until(line)
+        event.set()
+    t.until("tokens in")
+    assert [line for line in t.lines() if line.startswith("plan:")] == told
+
+
 def test_a_setting_costs_what_the_task_before_did(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:
     t, _ = served(say("First."))
     t.ask("one")
@@ -884,7 +908,6 @@ def test_a_model_server_on_this_machine_is_offered_and_never_used_unasked(
     start: Callable[..., Terminal], model_server: Callable[..., ScriptedServer]
 ) -> None:
     import http.server
-    import threading
 
     asked: list[str] = []
     model = model_server([say("ok"), say("I am local.")])

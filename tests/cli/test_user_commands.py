@@ -463,7 +463,7 @@ def test_a_plan_of_the_users_ends_early(start: Start) -> None:
 def test_a_plan_is_shown_kept_while_it_lasts_and_taken_back(start: Start) -> None:
     agent, _ = start([call("ask_user", question="which?"), say("VERDICT: PASS")])
     chat = Said(agent)
-    assert chat.run("/plan build it").startswith("Plan: ") and chat.sent == ["build it"]
+    assert chat.run("/plan build it").startswith("Plan: this task is") and chat.sent == ["build it"]
     assert do(agent, "build it")["status"] == "needs_input"
     assert agent.plan and chat.run("/plan") == "Plan mode is on; the checklist is not written yet."
     Path(agent.plan).parent.mkdir(parents=True, exist_ok=True)
