@@ -34,6 +34,7 @@ from .conversation import progress
 from .log import in_one_line
 from .render import Painter, Piece, View
 from .screen import ARMED, Lines, Screen
+from .settings import careful
 from .status import Vitals, recount, status_line, vitals
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -150,6 +151,8 @@ class Chat:
     def run(self) -> int:
         title, *rest = [one_line(line, MOST_BANNER) for line in self.agent.banner_lines()] or [""]
         self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, self.texts["tip"]])])
+        if warning := careful(self.agent.workspace):
+            self.error(warning)
         recount(self.agent)
         self.replay()
         self.show([Piece("plain", line) for line in news()])

@@ -575,6 +575,16 @@ def test_the_workspace_is_ours(start: Start, ga_home: Path, tmp_path: Path) -> N
     }
 
 
+@pytest.mark.skipif(os.name != "posix", reason="its folders")
+def test_the_system_and_the_home_become_the_workspace_in_silence(start: Start, tmp_path: Path) -> None:
+    chat = Said(start([])[0])
+    for folder in ("/etc", "/", "/usr/share"):
+        assert "a folder of the system" in chat.run(f"/workspace {folder}"), folder
+    assert "your whole home" in chat.run("/workspace ~")
+    for folder in (str(tmp_path), "/tmp"):
+        assert "Careful" not in chat.run(f"/workspace {folder}"), folder
+
+
 def test_a_resumed_conversation_goes_back_to_its_first_workspace(start: Start, run_agent: Any, tmp_path: Path) -> None:
     agent, _ = start([say("hi")])
     do(agent, "hi")
