@@ -47,6 +47,7 @@ STUCK = 8.0  # seconds after a signal in which the program ends by itself
 CHOICE_CHARS = 300  # of an answer that the model offers, and that is sent when it is taken
 # commands whose arguments are not to come from a paste, or are a message, whose pastes are looked into when it is sent
 AS_TYPED = ("approve", "sandbox", "steer", "plan")
+ALONE = {"/": "slash_alone", "!": "bang_alone"}  # begun and not gone on with
 MOST_BANNER = 1000  # characters of a line of the first screen
 WARM_UP = 0.3  # seconds after the start: the prompt comes first
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
@@ -219,7 +220,7 @@ class Chat:
         if not text:
             return None
         with self._lock:
-            waits = self.running and not self.view.asking and self.menu is None
+            waits = self.running and not self.view.asking and self.menu is None and text not in ALONE
             later = waits and not text.startswith("!") and commands.parse(text) is None
             if later:
                 self._waiting.append(text)
@@ -229,6 +230,8 @@ class Chat:
             return self.face.refresh()
         if not self.face.echoes:
             self.show([Piece("user", self._echo(text))])
+        if text in ALONE:
+            return self.error(ALONE[text])
         try:
             if (menu := self.menu) and (row := menu.row(text)) is not None:
                 return self.chosen(row)

@@ -278,7 +278,7 @@ def memory(chat: Chat, args: str) -> None:
     """what the agent has stored, and why; take a change back"""
     from .memory import run_memory
 
-    chat.say("plain", text=run_memory(args.split())[0])
+    chat.say("plain", text=run_memory(args.split(), "/")[0])
 
 
 @command(usage="[offline]", group="set")

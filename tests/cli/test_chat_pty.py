@@ -585,6 +585,19 @@ def test_a_number_without_a_choice_is_an_answer(start: Callable[..., Terminal]) 
     t.until(lambda: "got '9'" in t.text() and t.lines()[-2:] == ["ready", "❯"])
 
 
+def test_a_lone_slash_goes_to_the_model(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send("/\r")
+    t.until("a command is wanted behind the /: see /help")
+    t.send("!\r")
+    t.until("such as !ls")
+    t.send("slow\r")
+    t.until("first line")
+    t.send("/\r")  # is no message that waits either
+    t.until(lambda: t.text().count("a command is wanted") == 2)
+    assert "got" not in t.text() and "queued" not in t.text()
+
+
 def test_esc_beside_a_menu_breaks_new_lines(start: Callable[..., Terminal]) -> None:
     t = start()
     t.ask("ask")

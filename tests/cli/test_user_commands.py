@@ -585,6 +585,16 @@ def test_the_system_and_the_home_become_the_workspace_in_silence(start: Start, t
         assert "Careful" not in chat.run(f"/workspace {folder}"), folder
 
 
+def test_a_word_that_makes_no_sense_is_taken_for_a_file_or_told_like_a_program(start: Start, tmp_path: Path) -> None:
+    agent, _ = start([say("hi")], workspace=tmp_path)
+    do(agent, "hi")
+    chat = Said(agent)
+    for wish in ("pdf", "PDF", "a b.pdf", "html a.pdf"):
+        assert chat.run(f"/export {wish}").startswith("/export, then md, html or clip") and not list(tmp_path.iterdir())
+    assert chat.run("/export notes.txt").startswith("written: ")
+    assert chat.run("/memory nonsense").startswith("usage: /memory log [N] | ")
+
+
 def test_a_resumed_conversation_goes_back_to_its_first_workspace(start: Start, run_agent: Any, tmp_path: Path) -> None:
     agent, _ = start([say("hi")])
     do(agent, "hi")
