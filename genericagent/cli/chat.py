@@ -22,8 +22,7 @@ from queue import Empty, Queue
 from typing import Any, TextIO
 
 from .. import paths, prompts
-from ..display import untagged
-from ..llm.blocks import text_of
+from ..errors import GAError
 from ..llm.usage import Meter
 from ..safety.asking import Answer, Scope
 from ..safety.term import clean, one_line
@@ -42,7 +41,7 @@ FRAME = 0.03  # seconds between two updates of the screen
 LONG = 10.0  # seconds after which the end of a task is worth a sound
 MOST_NEWS = 20  # messages that came meanwhile and are shown
 SHOWN_NEWS = 200  # characters of a message that came meanwhile
-REPLAYED = 10  # lines of a conversation that is resumed
+REPLAYED = 10  # things of a conversation that is resumed
 STUCK = 8.0  # seconds after a signal in which the program ends by itself
 CHOICE_CHARS = 300  # of an answer that the model offers, and that is sent when it is taken
 # commands whose arguments are not to come from a paste, or are a message, whose pastes are looked into when it is sent
@@ -366,14 +365,15 @@ class Chat:
 
     def replay(self) -> None:
         """The end of a conversation that goes on: what was said and done in short, the last answer whole."""
-        lines = [line for line in getattr(self.agent, "lines", []) if line.startswith(("[USER]", "[Agent]"))]
-        if not lines:
-            return
-        kinds = {"[USER]": "user", "[Agent]": "summary"}
-        told = [(kinds[mark.removesuffix(":")], text) for mark, _, text in (line.partition(" ") for line in lines)]
-        history = self.agent.client.backend.history if self.agent.config.models else []
-        answer = untagged(text_of(history[-1]["content"])) if history and history[-1]["role"] == "assistant" else ""
-        self.show([*(Piece(kind, one_line(text, 200)) for kind, text in told[-REPLAYED:]), Piece("md", clean(answer))])
+        if not getattr(self.agent, "lines", []):
+            return None
+        from .transcript import retold, transcript
+
+        try:
+            told = transcript(self.agent.records(), clean)
+        except GAError as error:  # it goes on all the same
+            return self.error("plain", text=in_one_line(error, "look at the conversation"))
+        return self.show(retold(told, REPLAYED, self.texts))
 
     def choose(self, title: str, menu: Menu) -> None:
         """Let the user choose one of the rows, by arrow keys or by its number, or say something else."""

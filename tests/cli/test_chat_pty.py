@@ -783,6 +783,20 @@ def test_a_resumed_conversation_begins_with_an_empty_screen(
     assert "❯ hi there\n▸ greeted\n\nHello you." in t.text()
 
 
+def test_a_resumed_conversation_shows_raw_calls_and_its_answer_twice(
+    served: Callable[..., tuple[Terminal, ScriptedServer]], start: Callable[..., Terminal]
+) -> None:
+    first = call("code_run", type="bash", script="echo out; false")
+    t, server = served(first, say("Done **it**.\n\n- a\n- b"), say("All **good**.\n\n- c\n- d"))
+    t.ask("go")
+    t.ask("and then?")
+    t.send(CTRL_D)
+    assert t.wait() == 0
+    t = start([*PROGRAM, "--continue"], ANTHROPIC_API_KEY="key-for-test", ANTHROPIC_BASE_URL=server.url)
+    told = t.text().partition("/help\n")[2].rpartition("\nready")[0]
+    assert told == ("\n❯ go\n✗ code_run  bash: echo out; false\n\nDone it. …\n\n❯ and then?\n\nAll good.\n\n • c\n • d")
+
+
 def test_a_child_swallows_the_users_keys(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:  # C046
     script = "echo started; read x; echo \"read=[$x]\"; python3 -c 'input()' || echo no input; sleep 1"
     t, _ = served(call("code_run", type="bash", script=script), say("Both saw the end of their input."))
