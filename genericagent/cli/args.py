@@ -107,6 +107,8 @@ def _fail(error: Exception | str, code: int) -> int:
 def _run(argv: Sequence[str]) -> int:
     if argv and argv[0] in SUBCOMMANDS:
         return _subcommand(argv[0], argv[1:])
+    if argv and (near := _meant(argv[0])):
+        raise UsageError(f"{argv[0]} is no command and no folder: did you mean `{paths.this_program()} {near}`?")
     parser = build_parser()
     argv, given = _for_the_script(parser, argv)
     try:
@@ -125,6 +127,15 @@ def _run(argv: Sequence[str]) -> int:
         with scripted_model() as (label, args.config):
             return _serve(args, label)
     return _serve(args, "")
+
+
+def _meant(word: str) -> str:
+    """The subcommand that a slip of the keys made this word of; "" when it may be something else."""
+    if word.startswith("-") or Path(word).exists():
+        return ""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, SUBCOMMANDS, 1, 0.7)), "")
 
 
 def _for_the_script(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Sequence[str], dict[str, str]]:
@@ -239,14 +250,14 @@ def _serve(args: argparse.Namespace, label: str) -> int:
 
     agent = _agent(args, label)
     if agent.config.models or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
-        return run_chat(agent)
+        return run_chat(agent, demo=args.demo)
     from .first_run import chosen_model
 
     with chosen_model(agent.config) as found:
         if found is None:
             return 0
         label, args.config = found[0], found[1] or args.config
-        return run_chat(_agent(args, label))
+        return run_chat(_agent(args, label), demo=found[1] is not None)
 
 
 def _agent(args: argparse.Namespace, label: str) -> GenericAgent:

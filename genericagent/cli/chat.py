@@ -22,35 +22,39 @@ from queue import Empty, Queue
 from typing import Any, TextIO
 
 from .. import paths, prompts
-from ..display import untagged
-from ..llm.blocks import text_of
+from ..errors import GAError
+from ..llm.usage import Meter
 from ..safety.asking import Answer, Scope
 from ..safety.term import clean, one_line
 from ..store.outbox import Outbox
 from . import commands
 from .composer import Composer, Shell
+from .conversation import progress
 from .log import in_one_line
 from .render import Painter, Piece, View
 from .screen import ARMED, Lines, Screen
-from .status import Vitals, status_line, vitals
+from .settings import careful
+from .status import Vitals, recount, status_line, vitals
 
 ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 FRAME = 0.03  # seconds between two updates of the screen
 LONG = 10.0  # seconds after which the end of a task is worth a sound
 MOST_NEWS = 20  # messages that came meanwhile and are shown
 SHOWN_NEWS = 200  # characters of a message that came meanwhile
-REPLAYED = 10  # lines of a conversation that is resumed
+REPLAYED = 10  # things of a conversation that is resumed
 STUCK = 8.0  # seconds after a signal in which the program ends by itself
 CHOICE_CHARS = 300  # of an answer that the model offers, and that is sent when it is taken
 # commands whose arguments are not to come from a paste, or are a message, whose pastes are looked into when it is sent
 AS_TYPED = ("approve", "sandbox", "steer", "plan")
+ALONE = {"/": "slash_alone", "!": "bang_alone"}  # begun and not gone on with
 MOST_BANNER = 1000  # characters of a line of the first screen
 WARM_UP = 0.3  # seconds after the start: the prompt comes first
 ECHO_LINES = 12  # lines of a long message that are repeated in the scrollback
 
 
-def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
-    """Chat until the user leaves; `agent.run` gets a thread of its own. Returns the exit code.
+def run_chat(agent: Any, *, out: TextIO | None = None, demo: bool = False) -> int:
+    """Chat until the user leaves; `agent.run` gets a thread of its own. Returns the exit code. `demo`: its model is the one
+    of `--demo`.
 
     Without a terminal on both sides nothing is done but one line on stderr, and 2 is returned.
     """
@@ -63,7 +67,7 @@ def run_chat(agent: Any, *, out: TextIO | None = None) -> int:
     for stream in (sys.stdin, out, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a sign the terminal can't show must not end the program
             stream.reconfigure(errors="replace")
-    return Chat(agent, out, texts).run()
+    return Chat(agent, out, texts, demo).run()
 
 
 def is_terminal(stream: Any) -> bool:
@@ -121,8 +125,8 @@ class Menu:
 class Chat:
     """One conversation at a terminal. Its methods may be called from the face's thread and the followers'."""
 
-    def __init__(self, agent: Any, out: TextIO, texts: dict[str, str]) -> None:
-        self.agent, self.out, self.texts = agent, out, texts
+    def __init__(self, agent: Any, out: TextIO, texts: dict[str, str], demo: bool = False) -> None:
+        self.agent, self.out, self.texts, self._demo = agent, out, texts, demo
         agent.can_ask = True
         plain = os.environ.get("TERM") in ("dumb", "unknown")
         colour = not plain and not os.environ.get("NO_COLOR")
@@ -136,6 +140,8 @@ class Chat:
         self._typed_before = False  # the question of permission: what is sent next was begun when it was not there yet
         self._stuck: threading.Timer | None = None
         self.menu: Menu | None = None  # what is to be chosen now
+        self._planned = ""  # how far the checklist was when that was shown
+        self._asked = False  # the model has asked, and the next message answers it
         self.listed: list[str] = []  # ids of the sessions that were shown last, by their numbers
         self._lock = threading.RLock()
         self._follower: threading.Thread | None = None
@@ -145,6 +151,9 @@ class Chat:
     def run(self) -> int:
         title, *rest = [one_line(line, MOST_BANNER) for line in self.agent.banner_lines()] or [""]
         self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, self.texts["tip"]])])
+        if warning := careful(self.agent.workspace):
+            self.error(warning)
+        recount(self.agent)
         self.replay()
         self.show([Piece("plain", line) for line in news()])
         worker = threading.Thread(target=self.agent.run, name="agent", daemon=True)
@@ -161,7 +170,7 @@ class Chat:
                 signal.signal(number, handler or signal.SIG_DFL)
         if self.agent.session_id:
             with contextlib.suppress(OSError):  # the terminal may be gone, or the folder
-                command = f"{paths.this_program()} --resume {self.agent.session_id}"
+                command = f"{paths.this_program()}{' --demo' * self._demo} --resume {self.agent.session_id}"
                 self.show([Piece("copy", self.texts["resume_with"].format(command=command))])
         return code
 
@@ -210,7 +219,7 @@ class Chat:
         if not text:
             return None
         with self._lock:
-            waits = self.running and not self.view.asking and self.menu is None
+            waits = self.running and not self.view.asking and self.menu is None and text not in ALONE
             later = waits and not text.startswith("!") and commands.parse(text) is None
             if later:
                 self._waiting.append(text)
@@ -220,9 +229,14 @@ class Chat:
             return self.face.refresh()
         if not self.face.echoes:
             self.show([Piece("user", self._echo(text))])
+        if text in ALONE:
+            return self.error(ALONE[text])
         try:
-            if self.menu and (row := self.menu.row(text)) is not None:
+            if (menu := self.menu) and (row := menu.row(text)) is not None:
                 return self.chosen(row)
+            if menu and menu.rows and text.isdecimal():  # a slip: as an answer it would be taken for a choice
+                last = menu.first + len(menu.rows) - 1
+                return self.error("no_choice", n=one_line(text, 20), first=menu.first, last=last)
             if text.startswith("!"):
                 return self.shell.run(self.composer.command(text[1:]))
             if parsed := commands.parse(text):  # before any paste is looked into: only what was typed is a command
@@ -299,11 +313,18 @@ class Chat:
         if cleared:
             self._armed_until = 0.0
         elif self.menu and not self.menu.other and not self.running:
-            self.menu = None
-            self.tell("nothing_done")
+            self.dismiss()
         elif not self.stop():
-            self.menu = None
+            self.dismiss()
             self._sure("press_again")
+
+    def dismiss(self) -> None:
+        """Close the open menu, if there is one. A question of the model stays open: that is said."""
+        menu, self.menu = self.menu, None
+        if menu and menu.other:
+            self.say("question_stays")
+        elif menu:
+            self.tell("nothing_done")
 
     def leave(self) -> None:
         """Ctrl-D without text: quit, but ask first while a task runs."""
@@ -338,19 +359,21 @@ class Chat:
         self.face.close()
 
     def forget(self) -> None:
-        """The conversation was replaced: an open question is void."""
-        self.menu = None
+        """The conversation was replaced: an open question is void, and so is what was counted."""
+        self.menu, self._asked = None, False
+        recount(self.agent)
 
     def replay(self) -> None:
         """The end of a conversation that goes on: what was said and done in short, the last answer whole."""
-        lines = [line for line in getattr(self.agent, "lines", []) if line.startswith(("[USER]", "[Agent]"))]
-        if not lines:
-            return
-        kinds = {"[USER]": "user", "[Agent]": "summary"}
-        told = [(kinds[mark.removesuffix(":")], text) for mark, _, text in (line.partition(" ") for line in lines)]
-        history = self.agent.client.backend.history if self.agent.config.models else []
-        answer = untagged(text_of(history[-1]["content"])) if history and history[-1]["role"] == "assistant" else ""
-        self.show([*(Piece(kind, one_line(text, 200)) for kind, text in told[-REPLAYED:]), Piece("md", clean(answer))])
+        if not getattr(self.agent, "lines", []):
+            return None
+        from .transcript import retold, transcript
+
+        try:
+            told = transcript(self.agent.records(), clean)
+        except GAError as error:  # it goes on all the same
+            return self.error("plain", text=in_one_line(error, "look at the conversation"))
+        return self.show(retold(told, REPLAYED, self.texts))
 
     def choose(self, title: str, menu: Menu) -> None:
         """Let the user choose one of the rows, by arrow keys or by its number, or say something else."""
@@ -386,7 +409,7 @@ class Chat:
 
     def live(self, width: int) -> tuple[str, str]:
         """(status line of at most `width` cells, unfinished text)"""
-        state, tail = self.view.live() if self.running else ("", "")
+        state, tail = self.view.live() if self.running else (self.texts["answer_wanted"] if self._asked else "", "")
         hint = self._hint if time.monotonic() < self._hint_until else ""
         seen = vitals(self.agent, self.texts) if hasattr(self.agent, "config") else Vitals()
         return status_line(
@@ -402,11 +425,12 @@ class Chat:
 
     def _send(self, text: str, chosen: bool = False) -> None:
         """Hand `text` to the agent. `chosen`: the model has written it, so it is no command, and no word of the user's."""
-        self.menu = None
+        self.menu, self._asked = None, False
         self.view.start()
         whole, images = (text, list[Path]()) if chosen else self.composer.message(text)
         setting = text.startswith("/session.") and whole == text
         outside = [] if setting else self.shell.taken()
+        self.agent.task_meter = Meter()  # what ends before it has used anything has no costs of the task before
         source = "choice" if chosen else "user" if whole == text else "pasted"
         queue = self.agent.put_task(whole, source=source, images=images, outside=outside)
         self.running, self.stopping, self._began = True, False, time.monotonic()
@@ -424,6 +448,8 @@ class Chat:
             for last in items:
                 try:
                     pieces += self.view.feed(last)
+                    if (last.get("event") or {}).get("kind") == "turn":
+                        pieces += self._plan_step()
                 except Exception:  # a fault in the display must not lose the end of the task
                     logging.getLogger(__name__).exception("cannot show an item")
             if "done" in last:
@@ -440,6 +466,13 @@ class Chat:
                 self.agent.abort()  # the first one may have come before the task began
             time.sleep(FRAME)
         return None
+
+    def _plan_step(self) -> list[Piece]:
+        """How far the task's checklist is, when that has changed."""
+        handler = getattr(self.agent, "handler", None)
+        file = handler.working.get("plan") if handler else None
+        before, self._planned = self._planned, progress(file, self.texts) if file else ""
+        return [Piece("dim", self._planned)] if self._planned not in ("", before) else []
 
     def _end(self, item: dict[str, Any], pieces: list[Piece]) -> None:
         """Show the last pieces of a task; then comes the next message that waits, if all went well."""
@@ -461,6 +494,7 @@ class Chat:
             if text and not self.face.give_back(text):
                 self.say("not_sent", text=text)
             if (question := item.get("question")) and not self.running:
+                self._asked = True
                 self._form(question.get("questions") or [question], [])
             self.face.announce("")
             asks = item.get("status") == "needs_input"

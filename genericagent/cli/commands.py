@@ -278,7 +278,7 @@ def memory(chat: Chat, args: str) -> None:
     """what the agent has stored, and why; take a change back"""
     from .memory import run_memory
 
-    chat.say("plain", text=run_memory(args.split())[0])
+    chat.say("plain", text=run_memory(args.split(), "/")[0])
 
 
 @command(usage="[offline]", group="set")
@@ -286,9 +286,11 @@ def doctor(chat: Chat, args: str) -> None:
     """what works here and what does not; each model is asked for a word, unless offline"""
 
     def look(stop: Abort) -> list[Piece]:
-        from .doctor import report
+        from .doctor import INDENT, report
 
-        return [Piece("plain", "\n".join(map(str, report(chat.agent.config, chat.agent, offline=args == "offline"))))]
+        lines = map(str, report(chat.agent.config, chat.agent, offline=args == "offline"))
+        rows = [row for line in lines for part in line.split("\n") for row in wrapped(part, chat.face.width(), INDENT)]
+        return [Piece("plain", "\n".join(rows))]
 
     chat.shell.beside("/doctor", look)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +12,15 @@ from ..safety.term import clean, one_line
 from ..store.restored import Change, Turn
 from .cells import cells
 from .commands import command, pick, resume
+from .status import recount
 
 if TYPE_CHECKING:
     from .chat import Chat
 
 BAR = 20  # cells
 PLAN_LINES = 100
+PLAN_CHARS = 100_000  # that are looked at for items
+_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s*\[([ xX])\][ \t]*(.*)", re.M)
 
 
 @command(usage="[n|words|all]", idle=True, group="talk")
@@ -106,6 +111,7 @@ def compact(chat: Chat, args: str) -> None:
     before = f"{sum(control.context(chat.agent).values()):,}"
     if not control.compact(chat.agent):
         return chat.say("compact_nothing", before=before)
+    recount(chat.agent)
     return chat.say("compacted", before=before, after=f"{sum(control.context(chat.agent).values()):,}")
 
 
@@ -133,5 +139,18 @@ def plan(chat: Chat, args: str) -> None:
     if args and chat.running:
         return chat.error("busy", word="plan")
     agent.plan = ""
-    chat.say("plan_on")
+    chat.say("plan_task" if args else "plan_on")
     return chat.submit(args) if args else None
+
+
+def progress(file: str, texts: Mapping[str, str]) -> str:
+    """How far a checklist is, in a line; "" when there is none."""
+    try:
+        with Path(file).open(encoding="utf-8", errors="replace") as plan:
+            items = _ITEM.findall(plan.read(PLAN_CHARS))
+    except OSError:  # it is not written yet
+        return ""
+    left = [text for mark, text in items if mark == " "]
+    if not left:
+        return texts["plan_done"].format(all=len(items)) if items else ""
+    return texts["plan_step"].format(done=len(items) - len(left), all=len(items), next=one_line(left[0], 60))

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 LIMIT, PATIENCE = 10.0, 8.0  # seconds for a check, and for a call that one makes
 NEEDED = ("requests", "prompt_toolkit", "rich", "websockets")
+FACES = {"telegram": ("telegram", "markdown_it"), "web": ("aiohttp", "markdown_it")}  # by the extra's name
+INDENT = " " * 8  # what a line says stands behind its state
 LITTLE = 500 << 20  # bytes of free disk below which there is a problem
 SKEW = 120  # seconds that the clock may be wrong
 MODES: tuple[Origin, ...] = ("chat", "script", "remote", "watcher")
@@ -51,8 +53,8 @@ class Line(NamedTuple):
     mend: str = ""
 
     def __str__(self) -> str:
-        head = f"{say(f'doctor_{self.state}'):<8}{one_line(self.text, 500)}"
-        return f"{head}\n{'':8}→ {one_line(self.mend, 300)}" if self.mend else head
+        head = f"{say(f'doctor_{self.state}'):<{len(INDENT)}}{one_line(self.text, 500)}"
+        return f"{head}\n{INDENT}→ {one_line(self.mend, 300)}" if self.mend else head
 
 
 Check = Callable[[], Iterator[Line]]
@@ -70,7 +72,7 @@ def run_doctor(offline: bool) -> int:
 
     broken = together([read])  # a mykey.py may hang
     lines = [*broken, *report(found[0] if found else Config(), offline=offline)]
-    sys.stdout.write(fitted("".join(f"{line}\n" for line in lines), sys.stdout))
+    sys.stdout.write(fitted("".join(f"{line}\n" for line in lines), sys.stdout, INDENT))
     return int(any(line.state == "problem" for line in lines))
 
 
@@ -84,6 +86,7 @@ def report(config: Config, agent: GenericAgent | None = None, *, offline: bool =
     checks += [
         lambda: _sandbox(config),
         _browser,
+        lambda: _faces(config),
         lambda: _telegram(config, offline),
         lambda: _limits(config),
         _terminal,
@@ -148,6 +151,7 @@ def _of_this_chat(agent: GenericAgent, offline: bool, dates: list[tuple[str, flo
 
     def folder() -> Iterator[Line]:
         try:
+            paths.temp().mkdir(parents=True, exist_ok=True)  # the first task would make it
             with tempfile.TemporaryFile(dir=agent.workspace) as file:
                 file.write(b"x")
             yield Line("ok", say("doctor_here_folder", path=agent.workspace))
@@ -293,6 +297,17 @@ def _browser() -> Iterator[Line]:
     for browser in browsers:
         state = browser.get("error") or say("doctor_tabs", tabs=browser["tabs"], ms=f"{browser['ms']:.0f}")
         yield Line("note" if "error" in browser else "ok", say("doctor_browser", state=f"{browser['name']}: {state}"))
+
+
+def _faces(config: Config) -> Iterator[Line]:
+    """Whether the packages of the optional faces are there."""
+    for extra, packages in FACES.items():
+        if all(map(importlib.util.find_spec, packages)):
+            yield Line("ok", say(f"doctor_face_{extra}"))
+            continue
+        wanted = extra == "telegram" and config.telegram.token
+        pip = f"{shlex.quote(sys.executable)} -m pip install 'genericagent[{extra}]'"
+        yield Line("problem" if wanted else "note", say("doctor_no_face", face=f"{paths.this_program()} {extra}"), pip)
 
 
 def _telegram(config: Config, offline: bool) -> Iterator[Line]:

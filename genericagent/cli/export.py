@@ -27,6 +27,8 @@ from .transcript import Transcript, transcript
 
 TERMINAL = Path("/dev/tty")
 OSC52_BYTES = 74_994  # of base64; xterm and those who follow it drop more
+DOCUMENTS = ("pdf", "doc", "docx", "odt", "rtf", "epub")  # what the conversation cannot be saved as
+OTHERS = (*DOCUMENTS, "json", "txt", "text", "markdown", "htm")  # words that are meant as a form, not as a file
 WAIT = 5.0  # seconds for a clipboard program
 PROGRAMS = (
     ("wl-copy",), ("xclip", "-selection", "clipboard"), ("xsel", "--clipboard", "--input"), ("pbcopy",), ("clip.exe",)
@@ -77,6 +79,8 @@ def _parsed(wish: str, texts: Mapping[str, str]) -> tuple[str, str]:
     """(md, html or clip; what stands behind it)"""
     wish = re.sub(r"[\r\n\v\f]+", " ", wish)
     word, *rest = wish.split(maxsplit=1) or [""]
+    if wish.strip().lower() in OTHERS or Path(wish.strip()).suffix.lower()[1:] in DOCUMENTS:
+        raise UsageError(texts["usage"])
     if word.lower() not in ("md", "html", "clip"):
         return ("html" if wish.lower().endswith((".html", ".htm")) else "md"), wish.strip()
     target = rest[0].strip() if rest else ""

@@ -17,14 +17,16 @@ USAGE = "memory log [N] | show N | revert N | inbox [N] | accept N | drop N|all 
 SHOWN = 20  # changes
 
 
-def run_memory(argv: Sequence[str]) -> tuple[str, int]:
-    """(text, exit code) of the words behind `ga memory` or `/memory`. Raises UsageError, ToolError."""
+def run_memory(argv: Sequence[str], begin: str = "") -> tuple[str, int]:
+    """(text, exit code) of the words behind `ga memory` or `/memory`. `begin`: what stands before "memory", else how this
+    program is called. Raises UsageError, ToolError."""
     word, *rest = argv or ["log"]
+    usage = f"{begin or f'{paths.this_program()} '}{USAGE}"
     if word in ("-h", "--help"):
-        return f"{paths.this_program()} {USAGE}", 0
+        return usage, 0
     every, wants = [word, *rest] == ["drop", "all"], word in ("show", "revert", "accept", "drop")
     if len(rest) > 1 or wants > len(rest) or (rest and not every and not (rest[0].isdecimal() and len(rest[0]) < 10)):
-        raise UsageError(f"usage: {paths.this_program()} {USAGE}")
+        raise UsageError(f"usage: {usage}")
     number, note = int(rest[0]) if rest and not every else SHOWN, "" if word == "revert" else _look()
     if word == "log":
         return note + _log(number), 0
@@ -49,7 +51,7 @@ def run_memory(argv: Sequence[str]) -> tuple[str, int]:
 
         faults = [_wrapped(one_line(fault, 300)) for fault in check()]
         return note + ("\n".join(faults) or say("memory_well")), int(bool(faults))
-    raise UsageError(f"usage: {paths.this_program()} {USAGE}")
+    raise UsageError(f"usage: {usage}")
 
 
 def redactor() -> Redactor:

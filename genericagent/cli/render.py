@@ -33,6 +33,7 @@ OUTPUT_WIDTH = 400  # characters of such a line
 RESULT_WIDTH = 100  # of the first line of a result that has no output of its own
 LIVE_LINES = 3  # of a running tool's output
 KEPT_LINES = 5_000  # of a tool's output that can be unfolded
+SAME = 100  # characters of a failed tool's result that are compared with its output
 HELD_LINES, HELD_CHARS = 6, 600  # what a turn may say before a tool call and still be folded into its summary
 LANGUAGES = frozenset(  # those that are highlighted; the patterns of some others take seconds for a hostile line
     [
@@ -296,6 +297,11 @@ class ToolOutput:
         ends = list(self._ends)[-OUTPUT_END:]
         return self.kept[:OUTPUT_HEAD], self.count - OUTPUT_HEAD - len(ends), ends
 
+    def told(self, result: str) -> bool:
+        """Whether the result begins as the output did: then it says nothing new."""
+        begin = "".join(result.split())[:SAME]
+        return bool(begin) and "".join("".join(self.kept[:SAME]).split()).startswith(begin)
+
     def _line(self, line: str) -> list[Piece]:
         if self._mode in ("", "announced") and line == _TOOL_FENCE:
             self._mode = "fenced"
@@ -486,10 +492,12 @@ class View:
             return []
         about = ["" if tool.shown else tool.line.note, f"{seconds} s" if seconds else ""]
         line = Piece("ok" if ok else "fail", tool.line.text, "  ".join(filter(None, about)))
+        if tool.line.text == "file_write":  # the ordinary way is not worth a word, and a new file has nothing under it
+            result = result.removesuffix(" (overwrite)")
         if ok and not tool.count and not result.startswith("{"):
             shown = self._result(line, result)
         pieces = [*shown, line] if tool.shown else [line, *shown]
-        return pieces if ok else [*pieces, Piece("error", "  " + one_line(result, 300))]
+        return pieces if ok or tool.told(result) else [*pieces, Piece("error", "  " + one_line(result, 300))]
 
     def preview(self, tool: ToolOutput) -> list[Piece]:
         """The lines of a tool's output that stay on the screen; all that was kept can be unfolded."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 ARMED = 2.0  # seconds that a hint is shown, and in which a second Ctrl-C quits
 LIVE_ROWS = 8  # rows of unfinished text above the input
 QUEUE_ROWS = 3  # waiting messages that are shown
+# seconds that the rest of an escape sequence is waited for: a paste's marker may come in two pieces over a slow line; where
+# something is to be chosen, a lone Esc leaves it
+PATIENT, PROMPT = 2.0, 0.3
 BETWEEN_BELLS = 0.25  # seconds; shorter and they are heard as one
 
 
@@ -123,7 +126,7 @@ class Screen:
         self._typing.attach(self._session)
         self._app = self._session.app
         self._app.erase_when_done = True
-        self._app.ttimeoutlen = 2.0  # a paste's marker may come in two pieces over a slow line
+        self._app.ttimeoutlen = PATIENT
 
     def run(self) -> int:
         from prompt_toolkit.patch_stdout import patch_stdout
@@ -253,6 +256,8 @@ class Screen:
 
     def _message(self) -> Any:
         """The live part and the input's mark, as prompt_toolkit wants them."""
+        choosing = self._chat.menu and not self._session.default_buffer.text
+        self._app.ttimeoutlen = PROMPT if choosing else PATIENT
         size = self._app.output.get_size()
         width, height = max(size.columns - 1, 10), max(min(LIVE_ROWS, size.rows // 3), 1)
         status, tail = self._chat.live(width)
@@ -314,6 +319,14 @@ class Screen:
         def _choose(event: Any) -> None:
             if chat.menu and chat.menu.marked is not None:
                 chat.chosen(chat.menu.marked)
+
+        @keys.add("escape", filter=here & menu, eager=True)
+        def _dismiss(event: Any) -> None:
+            chat.dismiss()
+
+        @keys.add("escape", "/", filter=here & empty)  # Esc by habit, then a command: no Alt+/
+        def _slash(event: Any) -> None:
+            event.current_buffer.insert_text("/")
 
         waits = Condition(lambda: bool(chat.waiting())) & empty & ~menu
 

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 from .. import control, prompts
 from ..errors import ConfigError
 from ..safety.term import one_line
-from .cells import cells
-from .commands import command, pick
+from .cells import cells, wrapped
+from .commands import WIDTH, command, pick
 
 if TYPE_CHECKING:
     from .chat import Chat
 
+WHOLE = ("/home", "/opt", "/srv", "/var", "/Users")  # in which folders of users lie
+SYSTEM = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"),
+    *("/Applications", "/Library", "/System", "/private/etc", "C:/Program Files", "C:/Windows"),
+)
 WISHES = ("off", "auto", "require")  # the strictest last
 
 
@@ -21,8 +26,13 @@ WISHES = ("off", "auto", "require")  # the strictest last
 def tools(chat: Chat, args: str) -> None:
     """the tools, and what is allowed, asked, denied now"""
 
+    width = chat.face.width()
+
     def row(name: str, about: str, verdict: str) -> str:
-        return f"  {name:<28}{about}{' ' * (42 - cells(about))}{chat.texts[f'is_{verdict}']}"
+        told = chat.texts[f"is_{verdict}"]
+        if width < WIDTH:  # no columns
+            return "\n".join(wrapped(f"  {told}  {' · '.join(filter(None, [name, about]))}", width, "  "))
+        return f"  {name:<28}{about}{' ' * (42 - cells(about))}{told}"
 
     tools, risks = control.verdicts(chat.agent, renew=not chat.running)
     lines = [row(name, chat.texts[f"tool_{name}"], verdict) for name, verdict in tools.items()]
@@ -44,7 +54,19 @@ def workspace(chat: Chat, args: str) -> None:
         except (OSError, RuntimeError, ValueError) as error:  # `~nobody/…`, links in a circle, a NUL
             raise ConfigError(f"{args}: {error}") from None
         control.change(agent, workspace=folder)
-    return chat.say("workspace_now", path=one_line(str(agent.workspace), 300))
+    chat.say("workspace_now", path=one_line(str(agent.workspace), 300))
+    if key := careful(agent.workspace):
+        chat.error(key)
+    return None
+
+
+def careful(folder: Path) -> str:
+    """The text that warns of this folder as a workspace; "" for an ordinary one."""
+    folder = folder.resolve()
+    if folder == Path.home().resolve():
+        return "workspace_home"
+    whole = folder == Path(folder.anchor) or str(folder) in WHOLE
+    return "workspace_system" if whole or any(folder.is_relative_to(top) for top in SYSTEM) else ""
 
 
 @command(usage="[RULE|clear]", group="set")

@@ -1,11 +1,14 @@
-"""The status line: what runs, how full the context is, what it has cost. Pure but for `vitals`, which looks at the agent."""
+"""The status line: what runs, how full the context is, what it has cost. Pure but for what looks at the agent."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .. import paths
+from .. import control, paths
+from ..errors import GAError
+from ..llm.usage import Meter
 from ..safety.term import one_line
 from .cells import cells, cut
 from .render import short
@@ -49,6 +52,15 @@ def vitals(agent: Any, texts: Mapping[str, str]) -> Vitals:
         paths.shown(agent.workspace),
         ", ".join([*walls, texts["asks"]]),
     )
+
+
+def recount(agent: Any) -> None:
+    """The messages are others than at the last call: until the next one counts them, their estimate stands with all that a
+    request has beside them. What the last task used is no part of this conversation."""
+    agent.task_meter = Meter()
+    if getattr(agent, "config", None) and agent.config.models and agent.client.backend.history:
+        with contextlib.suppress(GAError, OSError):  # then the messages alone are estimated
+            agent.client.backend.used = sum(control.context(agent).values())
 
 
 def status_line(texts: Mapping[str, str], v: Vitals, state: str, turn: int, width: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,7 @@ from ..llm.usage import Meter
 from ..safety.term import one_line
 from ..store.restored import message_from, title_of
 from ..tools.reply_content import extract_content
+from . import render
 from .render import hint
 
 DIFFED = 200  # lines of each side that are compared; of more, all the old and all the new ones are shown
@@ -27,6 +28,7 @@ SHORT = 72  # characters of an argument that stays among the others
 _FAILED = re.compile(r'\{"status": "(?:error|timeout|stopped)"')
 _TOOLS = re.compile(r'# \S+\n\{"name": ')  # the list of tools that the text protocol tells
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_BLOCK = re.compile(r"\s*(```|~~~|\||<)")  # begins a line that makes no sense alone
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 Seen = Callable[[str], str]
@@ -101,6 +103,32 @@ def transcript(records: Iterable[dict[str, Any]], seen: Seen = str) -> Transcrip
     for record in records:
         reader.take(record)
     return reader.finish()
+
+
+def retold(told: Transcript, most: int, texts: Mapping[str, str]) -> list[render.Piece]:
+    """The end of a conversation as the chat shows it to who goes on with it: at most so many things in short, and the last
+    answer whole."""
+    out, last = list[render.Piece](), told.items[-1] if told.items else None
+    for item in told.items:
+        if isinstance(item, Said):
+            out += [render.Piece("user", one_line(item.text, 200))] if item.kind == "user" and item.text else []
+            continue
+        out += [render.Piece("summary", one_line(item.summary, 200))] if item.summary else []
+        if item.calls and not item.summary:
+            out += [render.Piece(_mark(call), call.name, call.hint) for call in item.calls]
+        elif not item.calls and not item.summary and item is not last:
+            lines = [line for line in item.text.split("\n") if line.strip() and not _BLOCK.match(line)]
+            out += [render.Piece("md", one_line(lines[0], 200) + " …" * (len(lines) > 1))] if lines else []
+    tail, asked = out[-most:], [piece for piece in out if piece.kind == "user"][-1:]
+    begins = [n for n, piece in enumerate(tail) if piece.kind == "user"]
+    shown = tail[begins[0] :] if begins else [*asked, *tail]  # a long task: what it is about comes first
+    reader = render.Reader(texts)
+    whole = last.text if isinstance(last, Turn) and not last.calls else ""
+    return [*shown, *reader.feed(whole), *reader.finish()]
+
+
+def _mark(call: Call) -> str:
+    return "tool" if call.result is None else "fail" if call.failed else "ok"
 
 
 class _Reader:

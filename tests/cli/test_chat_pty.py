@@ -12,23 +12,25 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyte
 import pytest
 
 from genericagent.cli.render import SPINNER
-from genericagent.scripted import ScriptedServer, call, say
+from genericagent.scripted import Reply, ScriptedServer, call, say
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, str(ROOT / "agentmain.py")]
 FAKE = [sys.executable, str(ROOT / "tests" / "cli" / "fake_agent.py")]
 DEADLINE = 60.0  # seconds; only a hang is that slow
 PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"
-CTRL_C, CTRL_D, CTRL_J = b"\x03", b"\x04", b"\n"
+CTRL_C, CTRL_D, CTRL_J, ESC = b"\x03", b"\x04", b"\n", b"\x1b"
 TITLE = re.compile(rb"\x1b\]2;[^\x07\x1b]*GenericAgent\x07|\x1b\]2;\x07")
 
 
@@ -456,7 +458,7 @@ def test_a_question_is_answered_by_a_number_or_text(start: Callable[..., Termina
     t = start()
     t.ask("ask")
     assert "Which colour?" in t.lines() and "Waiting for" not in t.text()
-    t.until("  1. red\n  2. blue\nready\n❯")
+    t.until("  1. red\n  2. blue\nwaiting for your answer\n❯")
     t.ask("2")
     assert "got 'blue'" in t.text() and "1. red" not in t.text()
     t.ask("2")
@@ -530,7 +532,7 @@ def test_several_questions_are_asked_as_one(start: Callable[..., Terminal]) -> N
     t.ask("Ada")
     assert "got '1. blue\\n2. Ada'" in t.text()
     t.ask("form")
-    t.until("  1. red\n  2. blue\nready\n❯")  # the question alone is there from before
+    t.until("  1. red\n  2. blue\nwaiting for your answer\n❯")  # the question alone is there from before
     t.send(CTRL_C)
     t.ask("something else")
     assert "got 'something else'" in t.text()
@@ -543,6 +545,68 @@ def test_ctrl_c_at_a_question_breaks_the_input(start: Callable[..., Terminal]) -
     t.until("press Ctrl-C again to quit")
     t.send(b"two" + CTRL_J + b"lines\r")
     t.until("got 'two\\nlines'")
+
+
+def test_ctrl_c_at_a_question_leaves_open_what_holds(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("ask")
+    t.until("2. blue")
+    t.send(CTRL_C)
+    t.until("The question stays open: your next message answers it.")
+    assert "2. blue" not in t.text()
+
+
+def test_esc_stays_in_a_menu_and_eats_the_next_slash(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send("/llm\r")
+    t.until("1. gpt")
+    t.send(ESC)
+    t.until(lambda: "1. gpt" not in t.text())
+    t.until("Nothing was changed.")
+    t.send(ESC + b"/cost\r")
+    t.until("3 requests")
+    t.ask("ask")
+    t.until("2. blue")
+    t.send(ESC + b"/cost\r")  # in one piece, as over a slow line
+    t.until(lambda: t.text().count("3 requests") == 2)
+    assert "The question stays open" in t.text()
+
+
+def test_a_number_without_a_choice_is_an_answer(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("ask")
+    t.until("  2. blue\nwaiting for your answer\n❯")  # and not "ready"
+    t.send("9\r")
+    t.until("there is no choice 9: take one of 1 to 2")
+    t.until("  2. blue\nwaiting for your answer\n❯")
+    t.send(CTRL_C)
+    t.until("press Ctrl-C again to quit")
+    t.until(lambda: t.lines()[-2:] == ["waiting for your answer", "❯"])
+    t.ask("9")
+    t.until(lambda: "got '9'" in t.text() and t.lines()[-2:] == ["ready", "❯"])
+
+
+def test_a_lone_slash_goes_to_the_model(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send("/\r")
+    t.until("a command is wanted behind the /: see /help")
+    t.send("!\r")
+    t.until("such as !ls")
+    t.send("slow\r")
+    t.until("first line")
+    t.send("/\r")  # is no message that waits either
+    t.until(lambda: t.text().count("a command is wanted") == 2)
+    assert "got" not in t.text() and "queued" not in t.text()
+
+
+def test_esc_beside_a_menu_breaks_new_lines(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.ask("ask")
+    t.until("2. blue")
+    t.send(b"one" + ESC)
+    time.sleep(0.7)  # a slow line, while the choices are there
+    t.send(b"\rtwo\r")
+    t.until("got 'one\\ntwo'")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -703,7 +767,8 @@ def test_the_demo_runs_and_can_be_resumed(start: Callable[..., Terminal]) -> Non
     assert "Tool: `" not in answer and "`````" not in answer
     t.send(CTRL_D)
     assert t.wait() == 0
-    session = t.lines()[-1].rpartition("--resume ")[2]
+    before, _, session = t.text().replace("\n", "").rpartition(" --resume ")
+    assert before.endswith(" --demo")  # without it there is no model
     again = start([*PROGRAM, "--demo", "--resume", session])
     assert session in again.text()
 
@@ -717,6 +782,20 @@ def test_a_resumed_conversation_begins_with_an_empty_screen(
     assert t.wait() == 0
     t = start([*PROGRAM, "--continue"], ANTHROPIC_API_KEY="key-for-test", ANTHROPIC_BASE_URL=server.url)
     assert "❯ hi there\n▸ greeted\n\nHello you." in t.text()
+
+
+def test_a_resumed_conversation_shows_raw_calls_and_its_answer_twice(
+    served: Callable[..., tuple[Terminal, ScriptedServer]], start: Callable[..., Terminal]
+) -> None:
+    first = call("code_run", type="bash", script="echo out; false")
+    t, server = served(first, say("Done **it**.\n\n- a\n- b"), say("All **good**.\n\n- c\n- d"))
+    t.ask("go")
+    t.ask("and then?")
+    t.send(CTRL_D)
+    assert t.wait() == 0
+    t = start([*PROGRAM, "--continue"], ANTHROPIC_API_KEY="key-for-test", ANTHROPIC_BASE_URL=server.url)
+    told = t.text().partition("/help\n")[2].rpartition("\nready")[0]
+    assert told == ("\n❯ go\n✗ code_run  bash: echo out; false\n\nDone it. …\n\n❯ and then?\n\nAll good.\n\n • c\n • d")
 
 
 def test_a_child_swallows_the_users_keys(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:  # C046
@@ -781,6 +860,59 @@ def test_two_messages_in_one_conversation(served: Callable[..., tuple[Terminal, 
     assert "First." in str(server.requests[-1].body)
 
 
+def test_nobody_sees_how_far_a_plan_is(
+    start: Callable[..., Terminal], model_server: Callable[..., ScriptedServer]
+) -> None:
+    seen = [threading.Event() for _ in range(3)]
+
+    def work(body: dict[str, Any], n: int) -> Reply:
+        assert not n or seen[n - 1].wait(DEADLINE)
+        if n == 3:
+            return say("VERDICT: PASS")
+        lines = "".join(f"- [{'x' if at <= n else ' '}] step {at}\n" for at in (1, 2))
+        return call("file_write", path=re.findall(r"checklist to (\S+) with", str(body))[0], content=lines)
+
+    t = start(PROGRAM, ANTHROPIC_BASE_URL=model_server(work).url, ANTHROPIC_API_KEY="test")
+    t.send("/plan build it\r")
+    told = ["plan: 0 of 2 done · next: step 1", "plan: 1 of 2 done · next: step 2", "plan: all 2 done"]
+    for line, event in zip(told, seen, strict=True):
+        t.until(line)
+        event.set()
+    t.until("tokens in")
+    assert [line for line in t.lines() if line.startswith("plan:")] == told
+
+
+def test_a_setting_costs_what_the_task_before_did(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:
+    t, _ = served(say("First."))
+    t.ask("one")
+    t.send("/session.nonsense=4\r")
+    t.until("idle_timeout\nready")
+    t.send("/session.temperature=0.4\r")
+    t.until("temperature = 0.4\nready")
+    assert t.text().count("tokens in") == 1
+
+
+def test_the_token_meter_forgets_what_every_request_has(
+    served: Callable[..., tuple[Terminal, ScriptedServer]], start: Callable[..., Terminal]
+) -> None:
+    t, server = served(say("First."), say("Second."))
+
+    def met() -> float:  # thousands of tokens
+        t.until(lambda: bool(re.search(r"▱ \S+/\S+ · no sandbox", t.text())))  # and no share of a cache
+        return float(re.findall(r"▱ (\S+)k/", t.text())[-1])
+
+    t.ask("one")
+    once = float(re.findall(r"(\S+)k tokens in", t.text())[-1])
+    t.ask("two")
+    t.send("/rewind 1\r")
+    t.until("Back to before: two")
+    assert abs(met() - once) < 0.3
+    t.send(b"\x15/quit\r")
+    assert t.wait() == 0
+    t = start([*PROGRAM, "--continue"], ANTHROPIC_API_KEY="key-for-test", ANTHROPIC_BASE_URL=server.url)
+    assert abs(met() - once) < 1
+
+
 def test_a_chat_without_a_key_explains_the_ways_to_give_one_and_starts_the_demo(start: Callable[..., Terminal]) -> None:
     t = start(PROGRAM, rows=50, mark=">", OLLAMA_HOST="127.0.0.1:9")
     for way in ("ANTHROPIC_API_KEY", "config.toml", "mykey.py", "demo"):
@@ -804,7 +936,6 @@ def test_a_model_server_on_this_machine_is_offered_and_never_used_unasked(
     start: Callable[..., Terminal], model_server: Callable[..., ScriptedServer]
 ) -> None:
     import http.server
-    import threading
 
     asked: list[str] = []
     model = model_server([say("ok"), say("I am local.")])

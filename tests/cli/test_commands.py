@@ -256,3 +256,16 @@ def test_a_command_that_changes_the_conversation_runs_beside_a_task() -> None:
     ):
         assert chat.run(text).endswith("has to wait: a task is running (/stop ends it)")
     assert chat.run("/cost") == "3 requests\n$0.01"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("sesions", "sessions"), ("docter", "doctor"), ("memroy", "memory")])
+def test_a_mistyped_subcommand_is_taken_for_a_folder(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from genericagent.cli.args import _meant, run_command
+
+    monkeypatch.chdir(tmp_path)
+    assert run_command([typed, "words"]) == 2
+    assert "did you mean" in (told := capsys.readouterr().err) and f" {meant}`?" in told
+    (tmp_path / typed).mkdir()
+    assert _meant(typed) == "" and _meant("src") == "" and _meant("--web") == ""

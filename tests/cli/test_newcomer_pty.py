@@ -60,3 +60,13 @@ def test_resume_without_a_word_lists_instead_of_asking(start: Callable[..., Term
     t.until("❯ 1. newest · just now")
     t.send(b"\x1b[B\r")
     t.until("Going on with s-old: older")
+
+
+def test_columns_collapse_in_a_narrow_window(start: Callable[..., Terminal]) -> None:  # noqa: F811
+    t = start([*PROGRAM, "--demo"], columns=40, rows=60, GA_LANG="en")
+    t.send("/tools\r")
+    t.until(" settings\nready")
+    assert "  allowed  code_run · runs Python or\n    shell scripts\n" in t.text()
+    t.send("/doctor offline\r")
+    t.until("clock:")
+    assert "ok      this chat: asks before writes\n        outside the workspace, what\n        destroys, " in t.text()

@@ -273,6 +273,20 @@ def test_a_tool_without_output_takes_one_line() -> None:
     assert plain(failed) == "✗ file_patch  a.txt\n  no match for it\n"
 
 
+def test_the_output_of_a_failed_command_is_shown_twice() -> None:
+    pieces = play(tool("code_run", {"script": "x"}, ["out\n", "  boom\n"], ok=False, result="out\n  boom\n"))
+    assert plain(pieces) == "✗ code_run  x\n  out\n    boom\n"
+    long = [f"line {n}\n" for n in range(90)]
+    assert "error" not in kinds(play(tool("code_run", {}, long, ok=False, result="".join([*long[:40], "[…]\n"]))))
+    other = play(tool("code_run", {"script": "x"}, ["out\n"], ok=False, result="stopped after 60 s"))
+    assert plain(other) == "✗ code_run  x\n  out\n  stopped after 60 s\n"
+
+
+def test_a_new_file_is_called_overwritten() -> None:
+    pieces = play(tool("file_write", {"path": "new.txt"}, [], result="/w/new.txt: 3 bytes (overwrite)"))
+    assert plain(pieces) == "✓ file_write  new.txt\n  /w/new.txt: 3 bytes\n"
+
+
 def test_a_tools_time_and_an_interrupted_tool() -> None:
     now = [0.0]
     view = View(TEXTS, clock=lambda: now[0])

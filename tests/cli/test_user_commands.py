@@ -463,7 +463,7 @@ def test_a_plan_of_the_users_ends_early(start: Start) -> None:
 def test_a_plan_is_shown_kept_while_it_lasts_and_taken_back(start: Start) -> None:
     agent, _ = start([call("ask_user", question="which?"), say("VERDICT: PASS")])
     chat = Said(agent)
-    assert chat.run("/plan build it").startswith("Plan: ") and chat.sent == ["build it"]
+    assert chat.run("/plan build it").startswith("Plan: this task is") and chat.sent == ["build it"]
     assert do(agent, "build it")["status"] == "needs_input"
     assert agent.plan and chat.run("/plan") == "Plan mode is on; the checklist is not written yet."
     Path(agent.plan).parent.mkdir(parents=True, exist_ok=True)
@@ -573,6 +573,26 @@ def test_the_workspace_is_ours(start: Start, ga_home: Path, tmp_path: Path) -> N
         "type": "folder",
         "cwd": str(tmp_path / "sub"),
     }
+
+
+@pytest.mark.skipif(os.name != "posix", reason="its folders")
+def test_the_system_and_the_home_become_the_workspace_in_silence(start: Start, tmp_path: Path) -> None:
+    chat = Said(start([])[0])
+    for folder in ("/etc", "/", "/usr/share"):
+        assert "a folder of the system" in chat.run(f"/workspace {folder}"), folder
+    assert "your whole home" in chat.run("/workspace ~")
+    for folder in (str(tmp_path), "/tmp"):
+        assert "Careful" not in chat.run(f"/workspace {folder}"), folder
+
+
+def test_a_word_that_makes_no_sense_is_taken_for_a_file_or_told_like_a_program(start: Start, tmp_path: Path) -> None:
+    agent, _ = start([say("hi")], workspace=tmp_path)
+    do(agent, "hi")
+    chat = Said(agent)
+    for wish in ("pdf", "PDF", "a b.pdf", "html a.pdf"):
+        assert chat.run(f"/export {wish}").startswith("/export, then md, html or clip") and not list(tmp_path.iterdir())
+    assert chat.run("/export notes.txt").startswith("written: ")
+    assert chat.run("/memory nonsense").startswith("usage: /memory log [N] | ")
 
 
 def test_a_resumed_conversation_goes_back_to_its_first_workspace(start: Start, run_agent: Any, tmp_path: Path) -> None:
