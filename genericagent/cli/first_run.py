@@ -1,8 +1,7 @@
 """The chat without a model: choose a provider, paste the key, choose a model; one call proves it before it is saved.
 
 Plain lines for every terminal. Nothing is written before a model has answered. The terminal echoes nothing meanwhile: a key
-may be pasted at any question, also before it is asked. What is typed is shown only where and as long as it can be an answer,
-or is too short for a key.
+may be pasted at any question, also before it is asked. What is typed is shown only where and as long as it can be an answer.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ from .trial import try_model
 EXPORT = '$env:ANTHROPIC_API_KEY = "…"' if os.name == "nt" else "export ANTHROPIC_API_KEY=…"
 PASTE = 0.15  # seconds without a further line that end a paste
 PATIENCE = 60.0  # seconds for the call that proves a model
-# characters that are no key by themselves: of a whole line, and of one that may go on
-SHORT, SHORTEST = 7, 3
 SHOWN = 20  # models of a list at once
 # What stands around a key where it is copied from: shells, mykey.py, JSON, a header.
 _AROUND = re.compile(
@@ -283,7 +280,7 @@ def _asked(key: str, may_show: Callable[[str], bool]) -> str:
     _tell(_say(key))
     word = _line(may_show)
     if word and not may_show(word) and (key not in ("pick", "type_name") or _like_key(word)):
-        _tell(_say("key_seen" if len(word) > SHORT else "not_that"))
+        _tell(_say("key_seen" if len(word) > 7 else "not_that"))
         return _asked(key, may_show)
     return word
 
@@ -313,8 +310,7 @@ def _silent() -> Iterator[None]:
 
 
 def _line(may_show: Callable[[str], bool]) -> str:
-    """A line as it is typed, "" at the end of the input. Stars stand for what may not be shown and is not too short for a
-    key."""
+    """A line as it is typed, "" at the end of the input. Stars stand for what may not be shown."""
     if os.name == "nt":
         with contextlib.suppress(EOFError):
             return clean(input("> ")).strip()
@@ -326,8 +322,7 @@ def _line(may_show: Callable[[str], bool]) -> str:
         ended = data.endswith((b"\n", b"\4"))
         if ended or not select.select([fd], [], [], 0)[0]:  # what comes in one piece is looked at in one piece
             typed = edited(data)
-            short = len(typed) <= (SHORT if ended else SHORTEST)
-            now = "> " + (typed if short or may_show(typed.strip()) else "*" * len(typed))
+            now = "> " + (typed if not typed or may_show(typed.strip()) else "*" * len(typed))
             same = len(os.path.commonprefix([seen, now]))
             back = get_cwidth(seen[same:])
             sys.stdout.write("\b" * back + " " * back + "\b" * back + now[same:] + "\n" * ended)

@@ -97,13 +97,6 @@ def test_the_first_run_wants_a_file_written_by_hand(
     assert KEY not in everything(ga_home)
 
 
-def test_a_wrong_choice_is_hidden_like_a_key(begin: Start, provider: ScriptedServer) -> None:
-    t = begin(provider.url)
-    for typed in ("99", "hello"):
-        answer(t, typed, f"> {typed}\nThat is none of the answers.")
-    answer(t, "hello world", "> ***********\nThat is no answer here.")
-
-
 def test_a_pasted_key_shows_up_on_the_screen(begin: Start, provider: ScriptedServer) -> None:
     t = begin(provider.url)
     answer(t, "1", "not shown")
