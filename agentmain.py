@@ -277,11 +277,14 @@ class GenericAgent:
         wanted = (self._chosen + 1) % count if n < 0 else n
         if wanted >= count:
             raise ConfigError(f"there is no model {n}: {count} are configured, 0 to {count - 1}")
-        history = self.client.backend.history if self._clients else []
+        going_on = self._conversation()
         self._chosen = wanted
-        self.client.backend.reset(history)
-        self.client.last_tools = ""
+        self.client.reset(*going_on)
         return self.client.name
+
+    def _conversation(self) -> tuple[list[blocks.Message], dict[str, Any]]:
+        """What another client goes on with: the messages, and the results that wait for the next request."""
+        return (self.client.backend.history, self.client.unsent) if self._clients else ([], {})
 
     def secrets(self) -> tuple[set[str], list[str]]:
         """(values that children must not see in their environment, names of variables they may keep)."""
@@ -409,8 +412,7 @@ class GenericAgent:
         self._project.clear()
         self.session_meter = usage.Meter()
         for client in self._clients.values():
-            client.backend.reset()
-            client.last_tools = ""
+            client.reset()
 
     @property
     def session_file(self) -> Path | None:
@@ -466,8 +468,7 @@ class GenericAgent:
         """Go on with this conversation; what was read and allowed in ours stays."""
         self.lines = list(restored.lines)
         self._notes = (restored.key_info, 0) if restored.key_info else None
-        self.client.backend.reset(restored.history)
-        self.client.last_tools = ""
+        self.client.reset(restored.history)
 
     def seed_history(self, messages: Sequence[Any]) -> None:
         """Begin with the given messages: our blocks, or `{"role", "content": text}`."""
@@ -476,7 +477,7 @@ class GenericAgent:
             raise SessionError(
                 'the history must be a JSON list of {"role": "user"|"assistant", "content": text or blocks}'
             )
-        self.client.backend.reset(history)
+        self.client.reset(history)
         self._record({"type": "cut", "history": history})
 
     def add_line(self, line: str) -> None:
@@ -792,10 +793,10 @@ class GenericAgent:
         if changed and vars(config.safety) != vars(self._safety):
             self._emit({"kind": "notice", "text": say("safety_at_start")})
         if changed and config.models:
-            history = self.client.backend.history if self._clients else []
+            going_on = self._conversation()
             self.config, self._clients = config, {}
             self._chosen = min(self._chosen, len(config.models) - 1)
-            self.client.backend.reset(history)
+            self.client.reset(*going_on)
 
     # beside the task
 

@@ -545,15 +545,20 @@ class BaseClient:
         self.last_tools = ""
         self.system = ""
         self.advice: Callable[[LLMError | ConfigError], str] = lambda error: ""  # the end of a final failure's line
-        self._settled: dict[str, Any] = {}  # results told by settle() that no request has carried yet
+        self.unsent: dict[str, Any] = {}  # results told by settle() that no request has carried yet, by id
 
     @property
     def name(self) -> str:
         return self.backend.name
 
+    def reset(self, messages: Sequence[Message] = (), unsent: Mapping[str, Any] | None = None) -> None:
+        """Go on with this conversation, and with these results that none of its requests has carried; nothing else is left."""
+        self.backend.reset(messages)
+        self.last_tools, self.unsent = "", dict(unsent or {})
+
     def settle(self, result: dict[str, Any]) -> None:
         """A tool result as soon as it is known; the next request carries it whether or not the loop hands it over."""
-        self._settled[result["tool_use_id"]] = result["content"]
+        self.unsent[result["tool_use_id"]] = result["content"]
         self.backend.record({"type": "result", **result})
 
     def chat(
@@ -563,8 +568,8 @@ class BaseClient:
         if messages[0]["role"] == "system":
             self.system = messages[0]["content"]
         newest = messages[-1]
-        results = {**self._settled, **{r["tool_use_id"]: r["content"] for r in newest.get("tool_results") or []}}
-        self._settled = {}
+        results = {**self.unsent, **{r["tool_use_id"]: r["content"] for r in newest.get("tool_results") or []}}
+        self.unsent = {}
         said = newest.get("content") or ""
         tail = ""
         if isinstance(said, str):

@@ -30,11 +30,12 @@ from genericagent.cli import commands
 from genericagent.cli.chat import Menu
 from genericagent.cli.log import in_one_line
 from genericagent.cli.render import Piece
+from genericagent.cli.transcript import retold, transcript
 from genericagent.errors import GAError
 from genericagent.faces.markup import Part, fenced, literal, parts, plain_parts
 from genericagent.faces.outgoing import Messenger, Outgoing, Streamed
 from genericagent.faces.state import State
-from genericagent.faces.turns import Turns
+from genericagent.faces.turns import Turns, retold_as_markdown
 from genericagent.safety.asking import NO, Answer, Scope
 from genericagent.safety.term import clean, one_line
 from genericagent.store import atomic
@@ -62,6 +63,8 @@ COMMANDS = (
 CODE_DIGITS, MOST_WRONG, MOST_WRONG_OF_ALL = 8, 5, 1_000
 CODE = re.compile(r"\d{8}")
 SHOWN = 5.0  # seconds
+LAST_WORDS = 3.0  # seconds that the end waits for what is on its way to a chat
+REPLAYED = 4  # things of a conversation that is gone on with
 LABEL = 60  # characters of a button
 LONGEST_QUESTION = 20_000  # characters of what is asked permission for
 LONGEST_REPORT = 100_000  # characters of what a watcher left
@@ -156,9 +159,9 @@ class Conversation:
         """A message of somebody who is let in."""
         self.user = incoming.user
         word, args = commands.parse(incoming.text, lambda path: False) or ("", "")
-        if word and not incoming.files and not incoming.forwarded:
+        if not incoming.files and not incoming.forwarded and (word or incoming.text.startswith("/session.")):
             self.hub.state.done(incoming.keys)
-            return self._command(word, args)
+            return self._command(word, args) if word else self.reply(say("no_settings"))
         question, self._question = self._question, None
         if question and not incoming.files and not incoming.forwarded:
             return question(incoming)
@@ -175,8 +178,9 @@ class Conversation:
             self._waiting.append(incoming)
             n = len(self._waiting)
             self._wake.notify_all()
+            asked = any(menu.timer for menu in self._menus.values())
         if busy:
-            self.reply(say("queued", n=n))
+            self.reply(say("queued", n=n) + (f"\n{say('press_one')}" if asked else ""))
 
     def _command(self, word: str, args: str) -> None:
         own = {"start": self._start, "help": self._help, "status": self._status, "stop": self._stop}
@@ -283,7 +287,14 @@ class Conversation:
         self.hub.state.belongs(self.chat, self.agent.session_id)
 
     def replay(self) -> None:
-        """Nothing: the messenger shows what was said, and /resume has said which conversation this is."""
+        """What the conversation was about and ended with: it may not be the one that the messenger shows above."""
+        try:
+            told = retold(transcript(self.agent.records(), clean), REPLAYED, self.texts)
+        except GAError as error:
+            return self.reply(in_one_line(error, "look at the conversation"))
+        if text := retold_as_markdown(told, self.texts):
+            self.out.finish(Streamed(), clean(self.agent.redact(text)))
+        return None
 
     @property
     def shell(self) -> Conversation:
@@ -323,6 +334,7 @@ class Conversation:
             self._waiting.clear()
             question, self._question = self._question, None
             asides, self._asides = self._asides, []
+            self.agent.intervene = None  # a word for the task that ends
             for stop in asides:
                 stop.set()
             if not self.running and not n and not asides and not question and self.out.idle():
@@ -372,14 +384,14 @@ class Conversation:
         part = plain_parts(clean(self.agent.redact(text)), self.out.messenger.limit)[-1]
         self.out.change(lambda: menu.message, part)
 
-    def _close_menus(self) -> None:
+    def _close_menus(self, told: str = "") -> None:
         with self._wake:
             menus = list(self._menus.values())
             self._menus.clear()
         for menu in menus:
             if menu.timer:
                 menu.timer.cancel()
-            self._settle(menu, say("closed"))
+            self._settle(menu, told or say("closed"))
 
     # tasks
 
@@ -406,6 +418,7 @@ class Conversation:
         self.hub.state.begin(incoming.keys)
         queue = self.agent.put_task(**self._request(incoming))
         turns, live, last = Turns(self.texts), Streamed(), dict[str, Any]()
+        self.out.stream(live, "", f"⏳ {literal(say('begun'))}")
         while "done" not in last:
             items = _batch(queue)
             last = items[-1] if items else last
@@ -508,7 +521,9 @@ class Conversation:
         """Ask whether a call may run: only who ordered the task can say yes, to exactly this, in time."""
         id, question, whole = (clean(str(event.get(key) or "")) for key in ("id", "question", "whole"))
         shown = whole if len(whole) <= LONGEST_QUESTION else question
-        found = parts(f"**{literal(say('ask_head'))}**\n\n{fenced(shown)}", self.out.messenger.limit)
+        minutes = round(self.hub.waits.approval / 60)
+        about = f"**{literal(say('ask_head'))}**\n\n{fenced(shown)}\n\n{literal(say('ask_until', minutes=minutes))}"
+        found = parts(about, self.out.messenger.limit)
         rows, scopes = [say("ask_once"), say("ask_session"), say("ask_no")], list[Scope](["once", "session", "no"])
         if shown is not whole:
             found += plain_parts(say("ask_long", n=len(whole)), self.out.messenger.limit)
@@ -526,7 +541,7 @@ class Conversation:
                 if self._menus.pop(menu_id, None) is None:
                     return
             self.agent.answer(id, NO)
-            self._settle(menu, say("asked_late", minutes=round(self.hub.waits.approval / 60)))
+            self._settle(menu, say("asked_late", minutes=minutes))
 
         menu.timer = threading.Timer(self.hub.waits.approval, late)
         menu.timer.daemon = True
@@ -540,7 +555,7 @@ class Conversation:
 
         def answered(answer: Incoming) -> None:
             self._question = None
-            self._close_menus()
+            self._close_menus(f"→ {one_line(answer.text, 200)}" if answer.text else "")
             told, picked = [*answers, answer.text], chosen or answer.source == "choice"
             if len(told) < len(questions):
                 self.hub.state.done(answer.keys)
@@ -565,7 +580,7 @@ class Conversation:
         menu = OpenMenu([one_line(row, LABEL) for row in rows], then, self._owner, text)
         if _SEVERAL.search(text):
             menu.several, menu.chosen = set(), pick
-        self._offer(menu)
+        self._offer(menu, plain_parts(f"{text}\n{say('or_type')}", self.out.messenger.limit))
         return None
 
     def close(self) -> None:
@@ -576,8 +591,8 @@ class Conversation:
         self.agent.close()
         for thread in self._threads:
             thread.join(5)
-        self._close_menus()
-        self.out.close()
+        self._close_menus(say("ended"))
+        self.out.close(LAST_WORDS)
         self.agent.release()
 
 

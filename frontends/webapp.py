@@ -265,7 +265,7 @@ class App:
         """Something that the user has sent, maybe before a restart."""
         files = tuple(File(Path(one["path"]), one["kind"], one["name"]) for one in data["files"])
         incoming = Incoming(CHAT, USER, data["text"], files, keys=(key,))
-        self._page.heard(incoming)
+        self._hub.conversation(CHAT).out.put(lambda: self._page.heard(incoming))  # in its place among the answers
         self._hub.receive(incoming)
 
     def again(self) -> None:
@@ -312,7 +312,11 @@ def run_web(agents: Callable[[], GenericAgent]) -> int:
     if not lock.acquire():
         raise ConfigError(prompts.text("web", "second_copy", pid=(lock.holder() or {}).get("pid", "?")))
     try:
-        with loopback_socket(agent.config.web.port) as listener:
+        try:
+            listener = loopback_socket(agent.config.web.port)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; `[web] port` in config.toml takes another") from None
+        with listener:
             return asyncio.run(_serve(listener, agents))
     finally:
         lock.release()

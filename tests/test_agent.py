@@ -67,6 +67,29 @@ def test_an_abort_ends_the_tool_and_not_the_next_task(start: Start) -> None:  # 
     assert [f"quick {n}" in str(r) for n, r in enumerate(results[2:])] == [True] * 5
 
 
+@pytest.mark.parametrize("how", ["new", "resume", "switch"])
+def test_the_result_of_a_stopped_call_stays_in_its_conversation(start: Start, how: str) -> None:
+    agent, server = start([
+        say("the first"), call("code_run", type="bash", script="echo MY DIARY; sleep 60"), say("one"), say("two"),
+    ])  # fmt: skip
+    do(agent, "begin")
+    first = agent.session_id
+    if how == "resume":
+        agent.new_session()
+    queue = agent.put_task("work")
+    while "MY DIARY" not in queue.get(timeout=20).get("next", ""):
+        pass
+    agent.abort()
+    finish(queue)
+    if how == "switch":  # to a model that is configured beside it; then the result goes along
+        agent.next_llm(0)
+        assert do(agent, "innocent")["answer"] == "one" and "MY DIARY" in sent(server)
+        return
+    agent.new_session() if how == "new" else agent.resume(first)
+    assert do(agent, "innocent")["answer"] == "one"
+    assert "MY DIARY" not in sent(server)
+
+
 def test_an_abort_while_the_model_is_silent(start: Start) -> None:
     agent, _ = start([say("never", hang_before_headers=30), say("ok")])
     queue = agent.put_task("hi")

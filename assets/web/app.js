@@ -8,7 +8,8 @@ const TOKEN = /<(\/?)([a-z]+)([^<>]*)>|&(amp|lt|gt|quot|#x27);|[^<&]+|[<&]/g;
 const LINK = /^(https?|mailto|tg):/i;
 const shown = new Map(); // id → list item
 const pictures = new Map(); // id → blob: address
-let texts = {}, chosen = [], token = "", connection = 0;
+let texts = {}, chosen = [], token = "", connection = 0, over = false;
+let atEnd = true; // what comes is followed
 
 function element(name, props = {}, ...children) {
   const node = Object.assign(document.createElement(name), props);
@@ -60,6 +61,8 @@ function fields(values) {
 }
 
 async function say(text, files = []) {
+  atEnd = true;
+  if (over) follow(); // this page was put aside for others
   try {
     await ask("/send", fields([["text", text], ...files.map((file) => ["file", file])]));
     note("");
@@ -113,10 +116,10 @@ function show(message) {
     $("log").append(shown.get(message.id));
   }
   const item = shown.get(message.id);
-  item.className = message.mine ? "mine" : "";
+  item.className = message.mine ? "mine" : message.buttons?.length ? "asks" : "";
   item.replaceChildren(build(message.html ?? ""));
   if (message.image) {
-    const image = element("img", { alt: message.file });
+    const image = element("img", { alt: message.file, onload: toEnd });
     item.append(image);
     picture(message.id, image);
   }
@@ -129,23 +132,32 @@ function show(message) {
   }
 }
 
-function take({ all, news, over }) {
-  if (over) {
+function toEnd() {
+  if (atEnd) $("log").scrollTop = $("log").scrollHeight;
+}
+
+function take({ all, news, over: others }) {
+  const log = $("log");
+  if (others) {
     connection++;
+    over = true;
     return note(texts.over);
   }
-  const log = $("log"), below = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
   if (all) {
     log.replaceChildren();
     shown.clear();
     pictures.clear(); // a program that was started anew begins with the same numbers
   }
   (all ?? news).forEach(show);
-  if (all || below) log.scrollTop = log.scrollHeight;
+  const asks = [...shown.values()].some((item) => item.classList.contains("asks"));
+  document.title = asks ? "● GenericAgent" : "GenericAgent";
+  atEnd ||= Boolean(all);
+  toEnd();
 }
 
 async function follow() {
   const mine = ++connection;
+  over = false;
   while (mine === connection) {
     try {
       const reader = (await ask("/events")).body.pipeThrough(new TextDecoderStream()).getReader();
@@ -237,6 +249,8 @@ async function start() {
   on(document, "dragover", (event) => event.preventDefault());
   on(document, "drop", (event) => (event.preventDefault(), choose(event.dataTransfer.files)));
   on(document, "keydown", (event) => event.key === "Escape" && !$("panel").hidden && lists());
+  on($("log"), "scroll", () => (atEnd = $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80));
+  new ResizeObserver(toEnd).observe($("log"));
   on(window, "hashchange", () => (enter(), follow()));
   texts = await (await fetch("/texts.json")).json();
   document.documentElement.lang = texts.lang;

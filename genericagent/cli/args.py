@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from ..safety.policy import Origin
 
 SUBCOMMANDS = ("browser", "memory", "sessions", "schedule", "import", "doctor", "telegram", "web")
+FACES = {  # beside the terminal: module, function, what it is
+    "telegram": ("frontends.tgapp", "run_telegram", "the agent as a bot in Telegram (docs/TELEGRAM.md)."),
+    "web": ("frontends.webapp", "run_web", "the agent on a page of this machine (docs/WEB.md)."),
+}
+OF_ONE_RUN = {  # what a face has no use for, and its option
+    "prompt": "-p", "output_format": "--output-format", "task": "--task", "func": "--func", "reflect": "--reflect",
+    "again": "--continue", "resume": "--resume", "llm_no": "--llm_no", "verbose": "--verbose",
+}  # fmt: skip
 USAGE = 2
 
 
@@ -282,22 +291,37 @@ def _agent(args: argparse.Namespace, label: str) -> GenericAgent:
     return agent
 
 
-def _face(rest: Sequence[str], module: str, run: str) -> int:
+def _face(name: str, rest: Sequence[str]) -> int:
     """A face beside the terminal: its agents get the options of this command line."""
     import importlib
     from dataclasses import replace
 
     from agentmain import GenericAgent
 
+    if set(rest) & {"-h", "--help", "help"}:
+        sys.stdout.write(f"{paths.this_program()} {name} [options]: {FACES[name][2]} It takes --cwd, --sandbox, --net, --allow, "
+                         "--config, --demo, --max-turns, --max-cost, --max-time as the chat does.\n")  # fmt: skip
+        return 0
     args = build_parser().parse_args(rest)
     args.given = {}
     _refuse_nonsense(args)
-    options = replace(_options(args, ""), origin="remote")
-    sys.path.insert(0, str(paths.shipped()))  # where the faces are, also in a wheel
-    first = GenericAgent(options)
-    start_log(paths.logs(), lambda text: first.redact(text), first.told)
-    sys.stderr.writelines(f"warning: {one_line(problem, 300)}\n" for problem in first.problems)
-    return int(getattr(importlib.import_module(module), run)(lambda: GenericAgent(options)))
+    unset = vars(build_parser().parse_args([]))
+    if odd := [option for option in OF_ONE_RUN if getattr(args, option) != unset[option]]:
+        raise UsageError(f"`{name}` takes no {OF_ONE_RUN[odd[0]]} (see `{name} --help`)")
+    module, run, _ = FACES[name]
+    with contextlib.ExitStack() as stack:
+        label = ""
+        if args.demo:
+            from .demo import scripted_model
+
+            label, args.config = stack.enter_context(scripted_model())
+            sys.stderr.write(f"{label}\n")
+        options = replace(_options(args, label), origin="remote")
+        sys.path.insert(0, str(paths.shipped()))  # where the faces are, also in a wheel
+        first = GenericAgent(options)
+        start_log(paths.logs(), lambda text: first.redact(text), first.told)
+        sys.stderr.writelines(f"warning: {one_line(problem, 300)}\n" for problem in first.problems)
+        return int(getattr(importlib.import_module(module), run)(lambda: GenericAgent(options)))
 
 
 def _subcommand(name: str, rest: Sequence[str]) -> int:
@@ -329,6 +353,4 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
         from .doctor import run_doctor
 
         return run_doctor(offline=bool(rest))
-    if name == "telegram":
-        return _face(rest, "frontends.tgapp", "run_telegram")
-    return _face(rest, "frontends.webapp", "run_web")
+    return _face(name, rest)

@@ -85,7 +85,7 @@ def report(config: Config, agent: GenericAgent | None = None, *, offline: bool =
     checks += [_program, _home, lambda: _files(config), *models]
     checks += [
         lambda: _sandbox(config),
-        _browser,
+        lambda: _browser(config),
         lambda: _faces(config),
         lambda: _telegram(config, offline),
         lambda: _limits(config),
@@ -278,11 +278,11 @@ def _sandbox(config: Config) -> Iterator[Line]:
         yield Line("problem", str(error), say("doctor_correct"))
 
 
-def _browser() -> Iterator[Line]:
+def _browser(config: Config) -> Iterator[Line]:
     from ..browser.server import ports
 
     port, link_port = ports(paths.home())
-    yield Line("ok", say("doctor_listeners", port=port, link_port=link_port))
+    yield Line("ok", say("doctor_listeners", port=port, link_port=link_port, page=config.web.port))
     if not paths.pairing().is_file():
         yield Line("note", say("doctor_unpaired"), f"{paths.this_program()} browser setup")
         return
@@ -310,14 +310,25 @@ def _faces(config: Config) -> Iterator[Line]:
         yield Line("problem" if wanted else "note", say("doctor_no_face", face=f"{paths.this_program()} {extra}"), pip)
 
 
+def _paired() -> str:
+    """Who has become the bot's owner by its code; "" when nobody has."""
+    try:
+        owner = json.loads((paths.faces() / "telegram.json").read_bytes())["owner"]
+    except (OSError, ValueError, KeyError, TypeError):  # the bot itself says what is wrong with it
+        return ""
+    return "" if owner is None else f"{owner:d}" if isinstance(owner, int) else ""
+
+
 def _telegram(config: Config, offline: bool) -> Iterator[Line]:
     token, users = config.telegram.token, config.telegram.allowed_users
-    let_in = ", ".join(map(str, users)) or say("doctor_nobody")
+    let_in = ", ".join(map(str, users)) or _paired() or say("doctor_nobody")
     if not token:
         yield Line("note", say("doctor_telegram", users=let_in, bot=say("doctor_no_token")))
         return
-    if not users:
-        yield Line("problem", say("doctor_telegram", users=let_in, bot=""), say("doctor_users"))
+    if not users and not _paired():
+        yield Line(
+            "problem", say("doctor_telegram", users=let_in, bot=""), say("doctor_users", ga=paths.this_program())
+        )
     if offline:
         yield Line("ok", say("doctor_telegram", users=let_in, bot=say("doctor_unasked")))
         return

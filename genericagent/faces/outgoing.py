@@ -197,7 +197,11 @@ class Outgoing:
                 self._jobs.append(Job(lambda: self._bring(live, over=True)))
             self._wake.notify()
 
-    def close(self) -> None:
+    def close(self, patience: float = 0.0) -> None:
+        """The end, after at most so many seconds for what waits."""
+        end = self._now() + patience
+        while not self.idle() and self._now() < end:
+            time.sleep(0.02)
         with self._wake:
             self._ended = True
             self._wake.notify()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,10 @@ class Turns:
             if piece.kind == "turn":
                 whole = self.text
                 self._blocks, self._code = [], None
-            self._add(piece)
+            self.add(piece)
         return whole
 
-    def _add(self, piece: Piece) -> None:
+    def add(self, piece: Piece) -> None:
         kind, text = piece.kind, piece.text
         if kind == "fence" and self._code is None:
             self._code = [text]
@@ -58,6 +58,8 @@ class Turns:
             if kind == "fence":
                 self._blocks.append("\n".join(self._code))
                 self._code = None
+        elif kind == "user":
+            self._blocks.append(f"**❯** {literal(text)}")
         elif kind == "summary":
             self._blocks.append(f"> {literal(text)}")
         elif kind == "md":
@@ -68,6 +70,14 @@ class Turns:
             self._blocks.append(f"{'✓' if kind == 'ok' else '✗'} {literal(text)}{about}")
         elif kind in ("notice", "error"):
             self._blocks.append(literal(text.strip()))
+
+
+def retold_as_markdown(pieces: Iterable[Piece], texts: Mapping[str, str]) -> str:
+    """Pieces of a conversation that is gone on with, as one text."""
+    turns = Turns(texts)
+    for piece in pieces:
+        turns.add(piece)
+    return turns.text
 
 
 def _named(found: re.Match[str]) -> str:

@@ -109,8 +109,8 @@ def webapp(ga_home: Path, model_server: Any) -> Iterator[Callable[..., WebRun]]:
     pytest.importorskip("aiohttp")
     made: list[WebRun] = []
 
-    def begin(replies: Any = ()) -> WebRun:
-        made.append(WebRun(ga_home, model_server(replies)))
+    def begin(replies: Any = (), *options: str) -> WebRun:
+        made.append(WebRun(ga_home, model_server(replies), options))
         return made[-1].start()
 
     yield begin

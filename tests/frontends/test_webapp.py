@@ -260,3 +260,41 @@ def test_a_held_port_a_second_copy_and_a_missing_library_are_one_line(
     (ga_home / "config.toml").write_text("[web]\nport = 70000\n")
     done = run_ga("web", env=env)
     assert done.returncode == 1 and re.fullmatch(r"error: .*port must be 0 to 65535.*\n", done.stderr)
+
+
+def test_a_face_takes_the_demo_and_refuses_what_is_for_one_run(run_ga: Any, webapp: Any) -> None:
+    for args, said in (
+        (["-p", "hi"], "takes no -p"),
+        (["--continue"], "takes no --continue"),
+        (["--verbose"], "takes no --verbose"),
+    ):
+        done = run_ga("web", *args)
+        assert done.returncode == 2 and said in done.stderr
+    done = run_ga("telegram", "--help")
+    assert done.returncode == 0 and "docs/TELEGRAM.md" in done.stdout and len(done.stdout.splitlines()) == 1
+    page = webapp(echo, "--demo")
+    page.send("hello")
+    page.wait_text("hello")
+    assert "DEMO" in page.said() and not page.server.requests
+
+
+def test_what_waited_stands_below_what_ran_before_a_restart(webapp: Any) -> None:
+    def script(body: Any, n: int) -> Any:
+        return (
+            call("code_run", type="bash", script="touch begun; sleep 20")
+            if "long one" in str(body) and n == 0
+            else say("fine")
+        )
+
+    page = webapp(script)
+    page.send("long one")
+    until(lambda: list(page.home.rglob("begun")))
+    page.send("waiting one")
+    page.wait_text("Queued")
+    page.end(signal.SIGKILL)
+    page.start()
+    page.wait_text("fine")
+    texts = page.texts()
+    assert [n for n, text in enumerate(texts) if "I was restarted" in text] < [
+        n for n, text in enumerate(texts) if text == "waiting one"
+    ]

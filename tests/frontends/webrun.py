@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from html import unescape
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,8 +30,9 @@ def until(found: Callable[[], T], seconds: float = 30) -> T:
 
 
 class WebRun:
-    def __init__(self, home: Path, server: Any) -> None:
+    def __init__(self, home: Path, server: Any, options: Sequence[str] = ()) -> None:
         self.home, self.server, self.port, self.token = home, server, 0, ""
+        self._options = options
         self.temp, self._errors = home / "temp", home.parent / "errors.txt"
         self._runs: list[subprocess.Popen[bytes]] = []
         self.temp.mkdir()
@@ -40,7 +41,7 @@ class WebRun:
 
     def start(self) -> WebRun:
         env = {**os.environ, "ANTHROPIC_BASE_URL": self.server.url, "ANTHROPIC_API_KEY": "key-for-test"}
-        command = [sys.executable, str(ROOT / "agentmain.py"), "web", "--sandbox", "off"]
+        command = [sys.executable, str(ROOT / "agentmain.py"), "web", "--sandbox", "off", *self._options]
         with self._errors.open("wb") as errors:
             run = subprocess.Popen(
                 command, env=env, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
