@@ -143,7 +143,7 @@ def llm(chat: Chat, args: str) -> None:
 
     if args:
         wanted = [i for i, name in enumerate(names) if args == str(i)] or [
-            i for i, name in enumerate(names) if args.lower() in name.lower()
+            i for i, name in enumerate(names) if args.lower() in name.lower() and not args.isdecimal()
         ]
         return switch(wanted[0]) if wanted else chat.error("no_llm", wanted=one_line(args), last=len(models) - 1)
     if not models:

@@ -172,6 +172,13 @@ def test_llm_lists_and_switches() -> None:
     assert chat.run("/llm 7") == "there is no model 7: choose 0 to 1, or a part of a name"
 
 
+def test_a_number_is_never_a_part_of_a_models_name() -> None:
+    chat = Said()
+    chat.agent.list_llms = lambda: [(0, "claude-4", True), (1, "gpt-5", False)]
+    assert chat.run("/llm 4") == "there is no model 4: choose 0 to 1, or a part of a name"
+    assert chat.run("/llm t-5") == "Model: 1"
+
+
 def test_resume_lets_choose_and_opens() -> None:
     chat = Said()
     assert chat.run("/resume") == "Which conversation?\nnewest · just now\nolder · 2 h ago"  # C104
