@@ -9,7 +9,7 @@ const LINK = /^(https?|mailto|tg):/i;
 const shown = new Map(); // id → list item
 const pictures = new Map(); // id → blob: address
 let texts = {}, chosen = [], token = "", connection = 0, over = false;
-let atEnd = true; // what comes is followed
+let atEnd = true, seenTop = 0; // what comes is followed
 
 function element(name, props = {}, ...children) {
   const node = Object.assign(document.createElement(name), props);
@@ -132,6 +132,13 @@ function show(message) {
   }
 }
 
+function scrolled() {
+  const { scrollHeight, scrollTop, clientHeight } = $("log");
+  if (scrollHeight - scrollTop - clientHeight < 80) atEnd = true;
+  else if (scrollTop < seenTop) atEnd = false; // upwards it is the user: what comes below moves nothing
+  seenTop = scrollTop;
+}
+
 function toEnd() {
   if (atEnd) $("log").scrollTop = $("log").scrollHeight;
 }
@@ -249,7 +256,7 @@ async function start() {
   on(document, "dragover", (event) => event.preventDefault());
   on(document, "drop", (event) => (event.preventDefault(), choose(event.dataTransfer.files)));
   on(document, "keydown", (event) => event.key === "Escape" && !$("panel").hidden && lists());
-  on($("log"), "scroll", () => (atEnd = $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80));
+  on($("log"), "scroll", scrolled);
   new ResizeObserver(toEnd).observe($("log"));
   on(window, "hashchange", () => (enter(), follow()));
   texts = await (await fetch("/texts.json")).json();
