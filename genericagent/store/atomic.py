@@ -19,6 +19,7 @@ _PREFIX = ".ga-"
 _STALE = 3600  # seconds after which a temp file of ours belongs to nobody
 _BINARY = getattr(os, "O_BINARY", 0)  # without it Windows changes line breaks
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", os.O_RDONLY)  # O_PATH: leave to search it is enough
 _BY_DESCRIPTOR = os.chmod in os.supports_fd
 
 
@@ -149,17 +150,32 @@ def read_own(path: Path, alone: bool = True) -> bytes:
 
 
 def read_there(path: Path, most: int) -> bytes:
-    """The bytes of an ordinary file of at most `most` bytes at a real path. That path is looked up again once the file is
-    open: nobody can put a link into it meanwhile. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | _NO_LINK | _BINARY)
+    """The bytes of an ordinary file of at most `most` bytes at a real path: a link that somebody has put anywhere into it
+    meanwhile is not followed. Raises OSError."""
+    fd = _open_step_by_step(path)
     with os.fdopen(fd, "rb") as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or path.resolve() != path or not os.path.samestat(info, path.stat()):
-            raise OSError(errno.ELOOP, "it is a link or no ordinary file, and is not read")
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is no ordinary file, and is not read")
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"larger than {most >> 20} MB")
     return data
+
+
+def _open_step_by_step(path: Path) -> int:
+    """A descriptor of the file. Each folder is opened in the one before: looked up as a whole, a path may lead elsewhere
+    at each look. Where folders cannot be opened (Windows) making links needs rights that scripts don't have."""
+    flags = os.O_RDONLY | _NO_LINK | _BINARY
+    if os.open not in os.supports_dir_fd:
+        return os.open(path, flags)
+    folder = os.open(path.anchor, _FOLDER)
+    try:
+        for name in path.parts[1:-1]:
+            above, folder = folder, os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(above)
+        return os.open(path.name, flags, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def read_and_delete(path: Path) -> bytes | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,3 +139,26 @@ def test_a_file_that_was_changed_for_a_link_after_it_was_judged_is_not_read(tmp_
     for path in (work / "in/a.txt", work / "in2/a.txt", work / "pipe", work, work / "gone"):
         with pytest.raises(OSError):
             atomic.read_there(path, 10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="exchanges two names in one step, as Linux can")
+def test_a_folder_that_is_ever_exchanged_for_a_link_gives_nothing_away(tmp_path: Path) -> None:
+    work, outside = tmp_path / "work", tmp_path / "outside"
+    (work / "d").mkdir(parents=True)
+    outside.mkdir()
+    (work / "d/f").write_text("mine")
+    (outside / "f").write_text("private")
+    (work / "e").symlink_to(outside)
+    flip = "import ctypes, sys; c = ctypes.CDLL(None); a, b = map(str.encode, sys.argv[1:])\nwhile True: c.renameat2(-100, a, -100, b, 2)"
+    flipping = subprocess.Popen([sys.executable, "-c", flip, str(work / "d"), str(work / "e")])
+    found, end = set(), time.monotonic() + 2
+    try:
+        while time.monotonic() < end:
+            try:
+                found.add(atomic.read_there(work / "d/f", 100))
+            except OSError:
+                found.add(b"")
+    finally:
+        flipping.kill()
+        flipping.wait()
+    assert found == {b"mine", b""}
