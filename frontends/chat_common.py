@@ -69,6 +69,7 @@ LABEL = 60  # characters of a button
 LONGEST_QUESTION = 20_000  # characters of what is asked permission for
 LONGEST_REPORT = 100_000  # characters of what a watcher left
 LARGEST_FILE = 50 << 20  # bytes of one that is handed over (Bot API, sendDocument)
+MOST_HANDED = 100 << 20  # bytes of all files of one answer: they are in memory until they are sent
 _SEVERAL = re.compile(r"[\[(（【]?(multi-?\s?select|select all|choose all|多选|可多选)", re.I)
 _log = logging.getLogger("genericagent.faces")
 
@@ -435,13 +436,15 @@ class Conversation:
                 if items and "done" not in last:
                     tail, state = turns.live()
                     self.out.stream(live, "\n\n".join(filter(None, [turns.text, tail])), state)
-        self.hub.state.belongs(self.chat, self.agent.session_id)
         with self._wake:
             if self.stopping:
+                self.hub.state.belongs(self.chat, self.agent.session_id)
                 return self.hub.state.done(incoming.keys)
             self.out.finish(live, turns.text)
+            room = MOST_HANDED
             for name in turns.files:
-                self._hand_over(name)
+                room -= self._hand_over(name, room)
+            self.hub.state.belongs(self.chat, self.agent.session_id)
             self.out.put(
                 lambda: self.hub.state.done(incoming.keys), undone=lambda why: self.hub.state.done(incoming.keys)
             )
@@ -491,20 +494,23 @@ class Conversation:
                     found += [image_block(file.path)] if file.picture else []
         return found
 
-    def _hand_over(self, name: str) -> None:
-        """Send a file that the answer names, as it is now."""
+    def _hand_over(self, name: str, room: int) -> int:
+        """Send a file that the answer names, as it is now, if it has at most `room` bytes; returns how many it has."""
         shown = one_line(name, 200)
         try:
-            data = self._file(name)
+            data = self._file(name, min(room, LARGEST_FILE))
         except (OSError, ValueError, RuntimeError) as error:  # an odd name, a loop of links, no rights
-            return self.reply(say("file_failed", path=shown, why=one_line(str(error), 200)))
+            self.reply(say("file_failed", path=shown, why=one_line(str(error), 200)))
+            return 0
         if isinstance(data, str):
-            return self.reply(say(data, path=shown))
-        return self.out.send_file(
+            self.reply(say(data, path=shown))
+            return 0
+        self.out.send_file(
             Path(name.strip()).name, data, lambda why: self.reply(say("file_failed", path=shown, why=why))
         )
+        return len(data)
 
-    def _file(self, name: str) -> bytes | str:
+    def _file(self, name: str, most: int) -> bytes | str:
         """What is in a file of the workspace or the agent's folder, or the key of why it is not sent. Raises OSError."""
         bases, zones = (self.agent.workspace, paths.temp()), self.agent.guard.zones
         places = [base / Path(name.strip()).expanduser() for base in bases]
@@ -513,7 +519,7 @@ class Conversation:
         real = path.resolve()
         if not any(real.is_relative_to(base.resolve()) for base in bases) or zones.secret(real) or zones.secret(path):
             return "file_outside"
-        return atomic.read_there(real, LARGEST_FILE)
+        return atomic.read_there(real, most)
 
     # questions
 
@@ -682,8 +688,9 @@ class Hub:
 
     def receive(self, incoming: Incoming) -> None:
         conversation = self.conversation(incoming.chat)
-        if not self.nothing_comes(incoming.chat, incoming.keys):
-            conversation.receive(incoming)
+        if self.nothing_comes(incoming.chat, incoming.keys):
+            return self.state.done(incoming.keys)  # with /stop went all that belonged to it
+        return conversation.receive(incoming)
 
     def press(self, chat: str, user: str, message: str, data: str) -> str:
         """A button of somebody who is let in; returns what is shown to them, "" for nothing."""

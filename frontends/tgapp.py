@@ -62,6 +62,7 @@ UPDATES = ["message", "edited_message", "callback_query"]
 LONGEST_PAUSE = 15.0  # seconds between two polls that fail
 PATIENCE = 20.0  # seconds for a request to be answered
 FETCHES = 3  # tries to get a file
+AT_ONCE = ("/stop", "/steer", "/btw", "/status", "/help")  # all else is heard in its turn
 _log = logging.getLogger("genericagent.telegram")
 
 
@@ -267,7 +268,7 @@ class App:
         text = self._addressed(message)
         if text is None:
             return self._state.done([key])
-        if text.startswith("/"):  # at once, whatever is being fetched
+        if text.startswith(AT_ONCE):  # whatever is being fetched
             return self._soon(self._heard(self._incoming([(message, key)], [], text)))
         self._hub.coming(str(message.chat_id), key)
         if message.chat_id not in self._queues:
@@ -303,7 +304,7 @@ class App:
                     ahead = one
             try:
                 files = [file for message, _ in group if (file := await self._fetch(message))]
-                text = group[0][0].text or ""
+                text = self._addressed(group[0][0]) or ""
                 if text or files:
                     await self._heard(self._incoming(group, files, text))
                 else:
@@ -316,7 +317,10 @@ class App:
     def _done(self, group: list[tuple[Message, int]]) -> None:
         keys = [key for _, key in group]
         self._hub.nothing_comes(str(group[0][0].chat_id), keys)
-        self._state.done(keys)
+        try:
+            self._state.done(keys)
+        except SessionError:  # the next message ends the program, if it cannot be kept either
+            _log.exception("cannot note that a message is done")
 
     def _incoming(self, group: list[tuple[Message, int]], files: list[File], text: str) -> Incoming:
         message = group[0][0]

@@ -254,8 +254,11 @@ class Outgoing:
             with self._wake:
                 dropped, self._jobs, self._live = list(self._jobs), deque(), None
             for one in dropped:
-                if one.undone:
-                    one.undone(str(error))
+                try:
+                    if one.undone:
+                        one.undone(str(error))
+                except Exception:
+                    _log.exception("cannot tell that a message to %s was dropped", self.chat)
             return None
         except Exception:  # one odd message must not end all others
             _log.exception("cannot send a message to %s", self.chat)

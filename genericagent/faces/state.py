@@ -77,7 +77,8 @@ class State:
 
     def belongs(self, chat: str, session: str) -> None:
         """The conversation of a chat; "" when a new one begins."""
-        self.set(chats={**self.chats, chat: session})
+        with self._lock:
+            self.set(chats={**self.chats, chat: session})
 
     def set(self, **values: Any) -> None:
         """Change fields here and in the file, or, when that cannot be written, in neither."""

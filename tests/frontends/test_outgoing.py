@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,7 +85,11 @@ def test_no_button_stands_below_a_question_that_was_not_shown_whole(out: Any) ->
 def test_what_was_dropped_with_a_chat_that_is_gone_is_told_to_who_waits_for_it(out: Any) -> None:
     undone, worked = list[str](), list[int]()
     out.messenger.fault = lambda text: Gone("blocked by the user")
-    out.put(lambda: time.sleep(0.1))  # so that all are in the queue
+
+    def broken(why: str) -> None:
+        raise SessionError("cannot write")
+
+    out.put(lambda: time.sleep(0.1), undone=broken)  # so that all are in the queue
     out.say("hello")
     out.put(lambda: worked.append(1), undone=undone.append)
     out.ask(plain_parts("May I?", 100), [], lambda id: worked.append(2), lambda: undone.append("no"))
@@ -103,6 +108,21 @@ def test_a_streamed_message_that_the_user_deleted_is_sent_once_more_not_at_each_
     out.finish(live, "the end")
     until(out.idle)
     assert len(out.messenger.shown) == 2 and out.messenger.shown["2"][0] == "the end"
+
+
+def test_chats_that_begin_at_once_are_all_kept(tmp_path: Path) -> None:
+    state, together = State(tmp_path / "x.json"), threading.Barrier(8)
+
+    def begin(chat: str) -> None:
+        together.wait()
+        state.belongs(chat, f"session of {chat}")
+
+    threads = [threading.Thread(target=begin, args=(str(n),)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(State(tmp_path / "x.json").chats) == 8
 
 
 def test_what_could_not_be_kept_was_not_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

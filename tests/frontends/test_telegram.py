@@ -770,6 +770,38 @@ def test_an_answer_is_shown_at_its_question_and_a_typed_yes_is_told_what_it_is(t
     assert not any("⏳" in text for text in bot.fake.texts())
 
 
+def test_a_command_and_a_message_behind_it_keep_their_order(telegram: Any) -> None:
+    bot = telegram(echo)
+    bot.fake.message("first")
+    bot.fake.wait_text("heard: first")
+    bot.fake.until(bot.delivered)
+    with bot.fake.wake:  # in one look for messages
+        bot.fake.message("/new")
+        bot.fake.message("hello")
+    bot.fake.wait_text("heard: hello")
+    assert len(bot.server.requests[-1].body["messages"]) == 1
+
+
+def test_what_comes_of_an_album_after_a_stop_went_with_it(telegram: Any) -> None:
+    bot = telegram(echo, album=0.8)
+    for name in ("p1", "p2"):
+        bot.fake.files[name] = b"\xff\xd8\xff"
+    one = {"file_unique_id": "p", "width": 1, "height": 1}
+    bot.fake.message(None, photo=[{"file_id": "p1", **one}], media_group_id="g", caption="delete all that is on it")
+    bot.fake.until(lambda: any("delete all" in path.read_text() for path in bot.home.glob("faces/telegram.json")))
+    bot.fake.message("/stop")
+    bot.fake.wait_text("Stopped")
+    bot.fake.message(None, photo=[{"file_id": "p2", **one}], media_group_id="g")
+    bot.fake.message("something new")
+    bot.fake.wait_text("heard: something new")
+    bot.fake.until(bot.delivered)
+    bot.end()
+    bot.start()
+    bot.fake.message("last")
+    bot.fake.wait_text("heard: last")
+    assert len(bot.server.requests) == 2
+
+
 def test_stop_closes_an_open_question(telegram: Any) -> None:
     bot = telegram(seq(call("ask_user", question="Which?", candidates=["a1", "b2"]), then=echo))
     bot.fake.message("go")
