@@ -173,6 +173,7 @@ def test_two_pages_and_a_later_one_show_the_same(webapp: Any) -> None:
     page = webapp(echo)
     page.send("remember <b>me</b>")
     page.wait_text("heard: remember")
+    until(lambda: not any("⏳" in text for text in page.texts()))
     assert page.messages() == page.messages()
     first = page.messages()[0]
     assert first["mine"] and first["html"] == "remember &lt;b&gt;me&lt;/b&gt;"
