@@ -163,7 +163,8 @@ class Conversation:
         if not incoming.files and not incoming.forwarded and (word or incoming.text.startswith("/session.")):
             self.hub.state.done(incoming.keys)
             return self._command(word, args) if word else self.reply(say("no_settings"))
-        question, self._question = self._question, None
+        question = self._question if incoming.user == self._owner else None  # another one of a group was not asked
+        self._question = None if question else self._question
         if question and not incoming.files and not incoming.forwarded:
             return question(incoming)
         if question:
@@ -322,9 +323,10 @@ class Conversation:
     def steered(self, text: str) -> bool:
         """Give the running task a word at its next turn; False when none runs."""
         with self._wake:
-            if self.running:
-                self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, text]))
-            return self.running
+            if not self.running or self.stopping:
+                return False
+            self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, text]))
+            return True
 
     def stop(self) -> bool:
         """End what runs and drop what waits, at once; False when there is neither."""
@@ -405,7 +407,7 @@ class Conversation:
                     return
                 incoming = self._waiting.popleft()
                 self.running, self.stopping, self._began = True, False, time.monotonic()
-                self._owner = incoming.user
+                self._owner, self.agent.intervene = incoming.user, None
             try:
                 self._task(incoming)
             except Exception:
