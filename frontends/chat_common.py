@@ -762,10 +762,8 @@ def safe_ending(name: str) -> str:
 def _batch(queue: SimpleQueue[dict[str, Any]]) -> list[dict[str, Any]]:
     """All items that are there, after a short wait for the first."""
     items = list[dict[str, Any]]()
-    try:
+    with contextlib.suppress(Empty):  # that is the end of what is there
         items.append(queue.get(timeout=0.2))
         while "done" not in items[-1] and len(items) < 5_000:
             items.append(queue.get_nowait())
-    except Empty:
-        pass
     return items

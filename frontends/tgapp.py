@@ -433,9 +433,8 @@ async def _serve(settings: Settings, agents: Callable[[], GenericAgent]) -> int:
         with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C is an exception there
             asyncio.get_running_loop().add_signal_handler(number, work.cancel)
     try:
-        await work
-    except asyncio.CancelledError:
-        pass
+        with contextlib.suppress(asyncio.CancelledError):  # a signal: the ordinary end
+            await work
     finally:
         await asyncio.to_thread(hub.close)
         with contextlib.suppress(TelegramError, RuntimeError):

@@ -126,7 +126,7 @@ class Approval:
         for file in self._files:
             try:
                 found.append(atomic.read_own(file))
-            except FileNotFoundError:
+            except FileNotFoundError:  # nothing was approved by this name
                 continue
             except OSError:
                 found.append(b"")
