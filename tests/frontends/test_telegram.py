@@ -749,6 +749,20 @@ def test_a_stop_also_takes_back_what_steered_the_task(telegram: Any) -> None:
     assert "buy flowers" not in "".join(json.dumps(r.body) for r in bot.server.requests)
 
 
+def test_a_question_is_answered_by_who_was_asked_alone(telegram: Any) -> None:
+    bot = telegram(
+        seq(call("ask_user", question="Delete them?", candidates=["yes", "no"]), then=echo),
+        allowed_users=[7, 8], allowed_chats=[-5],
+    )  # fmt: skip
+    bot.fake.message("go", user=7, chat=-5)
+    bot.fake.wait_text("Delete them?", chat=-5)
+    bot.fake.until(bot.delivered)
+    bot.fake.message("lunch at 12", user=8, chat=-5)
+    bot.fake.wait_text("heard: lunch at 12", chat=-5)
+    question = next(m for m in bot.fake.chats[-5].values() if "Delete them?" in m["plain"])
+    assert question["buttons"] and "→" not in question["plain"]
+
+
 def test_an_answer_is_shown_at_its_question_and_a_typed_yes_is_told_what_it_is(telegram: Any) -> None:
     bot = telegram(
         seq(call("ask_user", question="Which?", candidates=["a1", "b2"]),
