@@ -31,7 +31,7 @@ from genericagent.cli.chat import Menu
 from genericagent.cli.log import in_one_line
 from genericagent.cli.render import Piece
 from genericagent.cli.transcript import retold, transcript
-from genericagent.errors import GAError
+from genericagent.errors import GAError, SessionError
 from genericagent.faces.markup import Part, fenced, literal, parts, plain_parts
 from genericagent.faces.outgoing import Messenger, Outgoing, Streamed
 from genericagent.faces.state import State
@@ -69,7 +69,7 @@ LABEL = 60  # characters of a button
 LONGEST_QUESTION = 20_000  # characters of what is asked permission for
 LONGEST_REPORT = 100_000  # characters of what a watcher left
 LARGEST_FILE = 50 << 20  # bytes of one that is handed over (Bot API, sendDocument)
-MOST_HANDED = 100 << 20  # bytes of all files of one answer: they are in memory until they are sent
+MOST_HANDED = 100 << 20  # bytes of all files that wait to be sent to a chat: they are in memory
 _SEVERAL = re.compile(r"[\[(（【]?(multi-?\s?select|select all|choose all|多选|可多选)", re.I)
 _log = logging.getLogger("genericagent.faces")
 
@@ -138,8 +138,8 @@ class Conversation:
         self.out = Outgoing(hub.messenger, chat, pace=hub.waits.pace, first_pause=hub.waits.retry)
         self.listed: list[str] = []
         self.running = self.stopping = False
-        self.user = self._owner = ""  # who spoke last; who ordered what runs
-        self._began = 0.0
+        self.user = self._owner = self._steerer = ""  # who spoke last; who ordered what runs, and who steered it
+        self._began, self._heard = 0.0, -1  # _heard: the number of the last message
         self._waiting: deque[Incoming] = deque()
         self._menus: dict[str, OpenMenu] = {}
         self._asides: list[Abort] = []  # of commands that run beside
@@ -158,7 +158,7 @@ class Conversation:
 
     def receive(self, incoming: Incoming) -> None:
         """A message of somebody who is let in."""
-        self.user = incoming.user
+        self.user, self._heard = incoming.user, max(incoming.keys, default=self._heard)
         word, args = commands.parse(incoming.text, lambda path: False) or ("", "")
         if not incoming.files and not incoming.forwarded and (word or incoming.text.startswith("/session.")):
             self.hub.state.done(incoming.keys)
@@ -326,12 +326,13 @@ class Conversation:
             if not self.running or self.stopping:
                 return False
             self.agent.intervene = "\n".join(filter(None, [self.agent.intervene, text]))
+            self._steerer = self.user
             return True
 
     def stop(self) -> bool:
         """End what runs and drop what waits, at once; False when there is neither."""
         with self._wake:
-            coming = self.hub.drop_coming(self.chat)
+            coming = self.hub.drop_coming(self.chat, self._heard)
             dropped = [key for one in self._waiting for key in one.keys]
             n = len(self._waiting) + len(coming)
             self._waiting.clear()
@@ -410,9 +411,8 @@ class Conversation:
                 self._owner, self.agent.intervene = incoming.user, None
             try:
                 self._task(incoming)
-            except Exception:
-                _log.exception("a task's display failed")
-                self.reply(say("undelivered", n="?", why="see ga.log"))
+            except Exception as error:  # a bug ends this task's display, not the chat
+                self.reply(in_one_line(error, "show a task"))
             finally:
                 with self._wake:
                     self.running = self.stopping = False
@@ -440,22 +440,28 @@ class Conversation:
                     self.out.stream(live, "\n\n".join(filter(None, [turns.text, tail])), state)
         with self._wake:
             if self.stopping:
-                self.hub.state.belongs(self.chat, self.agent.session_id)
+                self._goes_on()
                 return self.hub.state.done(incoming.keys)
             self.out.finish(live, turns.text)
-            room = MOST_HANDED
             for name in turns.files:
-                room -= self._hand_over(name, room)
-            self.hub.state.belongs(self.chat, self.agent.session_id)
+                self._hand_over(name)
             self.out.put(
                 lambda: self.hub.state.done(incoming.keys), undone=lambda why: self.hub.state.done(incoming.keys)
             )
             unheard, self.agent.intervene = self.agent.intervene, None
             if unheard:  # there was no next turn
-                self._waiting.appendleft(Incoming(self.chat, self._owner, unheard))
+                self._waiting.appendleft(Incoming(self.chat, self._steerer, unheard))
             if question := last.get("question"):
                 self._form(question.get("questions") or [question], [])
+            self._goes_on()
         return None
+
+    def _goes_on(self) -> None:
+        """The next start goes on with this conversation; if that cannot be noted, what was said is shown all the same."""
+        try:
+            self.hub.state.belongs(self.chat, self.agent.session_id)
+        except SessionError as error:
+            self.reply(str(error))
 
     def _request(self, incoming: Incoming) -> dict[str, Any]:
         """What put_task gets: the user's words, what came with them and is not theirs, pictures."""
@@ -496,21 +502,18 @@ class Conversation:
                     found += [image_block(file.path)] if file.picture else []
         return found
 
-    def _hand_over(self, name: str, room: int) -> int:
-        """Send a file that the answer names, as it is now, if it has at most `room` bytes; returns how many it has."""
+    def _hand_over(self, name: str) -> None:
+        """Send a file that the answer names, as it is now."""
         shown = one_line(name, 200)
         try:
-            data = self._file(name, min(room, LARGEST_FILE))
+            data = self._file(name, min(MOST_HANDED - self.out.held(), LARGEST_FILE))
         except (OSError, ValueError, RuntimeError) as error:  # an odd name, a loop of links, no rights
-            self.reply(say("file_failed", path=shown, why=one_line(str(error), 200)))
-            return 0
+            return self.reply(say("file_failed", path=shown, why=one_line(str(error), 200)))
         if isinstance(data, str):
-            self.reply(say(data, path=shown))
-            return 0
-        self.out.send_file(
+            return self.reply(say(data, path=shown))
+        return self.out.send_file(
             Path(name.strip()).name, data, lambda why: self.reply(say("file_failed", path=shown, why=why))
         )
-        return len(data)
 
     def _file(self, name: str, most: int) -> bytes | str:
         """What is in a file of the workspace or the agent's folder, or the key of why it is not sent. Raises OSError."""
@@ -675,10 +678,11 @@ class Hub:
         with self._fetching:
             self._coming.setdefault(chat, set()).add(key)
 
-    def drop_coming(self, chat: str) -> set[int]:
-        """Their keys."""
+    def drop_coming(self, chat: str, before: int) -> set[int]:
+        """The keys of those that came before that one."""
         with self._fetching:
-            found = self._coming.pop(chat, set())
+            found = {key for key in self._coming.get(chat, ()) if key < before}
+            self._coming.get(chat, set()).difference_update(found)
             self._dropped |= found
             return found
 

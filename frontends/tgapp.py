@@ -12,6 +12,7 @@ import logging
 import re
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from pathlib import Path
@@ -62,6 +63,9 @@ UPDATES = ["message", "edited_message", "callback_query"]
 LONGEST_PAUSE = 15.0  # seconds between two polls that fail
 PATIENCE = 20.0  # seconds for a request to be answered
 FETCHES = 3  # tries to get a file
+FAR = (
+    10_000  # a number that much smaller is no old message: after a quiet week numbers begin anywhere (Bot API, Update)
+)
 AT_ONCE = ("/stop", "/steer", "/btw", "/status", "/help")  # all else is heard in its turn
 _log = logging.getLogger("genericagent.telegram")
 
@@ -160,16 +164,17 @@ class App:
         self._settings, self._bot, self._hub, self._access, self._state = settings, bot, hub, access, hub.state
         self._queues: dict[int, asyncio.Queue[tuple[Message, int]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._in_turn = defaultdict[str, asyncio.Lock](asyncio.Lock)  # by chat
 
     async def run(self) -> None:
         """Until cancelled. Raises ConfigError for a token that Telegram does not know."""
+        await self._persist(self._greet)  # after it the bot's own name is known
         for waiting in list(self._state.waiting):
             try:
                 self._again(waiting.data, waiting.begun)
             except Exception:  # one odd message must not keep the program from starting
                 _log.exception("cannot take up message %s", waiting.key)
                 self._state.done([waiting.key])
-        await self._persist(self._greet)
         while True:
             await self._persist(self._poll)
 
@@ -189,7 +194,8 @@ class App:
                 pause = wish.total_seconds() if isinstance(wish, timedelta) else float(wish)
             except Conflict:
                 _tell(
-                    "another program polls with the same token: only one can; end it, or make a new token (trying again)"
+                    "another program polls with the same token, or has a webhook: only one can; end it, or make a new token "
+                    "(trying again)"
                 )
             except TelegramError as error:
                 if failures == 0:
@@ -216,6 +222,8 @@ class App:
         updates = await self._bot.get_updates(
             offset=self._state.next or None, timeout=wait, allowed_updates=UPDATES, read_timeout=wait + min(5, wait)
         )
+        if updates and updates[0].update_id < self._state.next - FAR:
+            self._state.set(next=updates[0].update_id)
         for update in updates:
             try:
                 self._take(update)
@@ -336,7 +344,8 @@ class App:
         )
 
     async def _heard(self, incoming: Incoming) -> None:
-        await asyncio.to_thread(self._hub.receive, incoming)
+        async with self._in_turn[incoming.chat]:
+            await asyncio.to_thread(self._hub.receive, incoming)
 
     async def _fetch(self, message: Message) -> File | None:
         """The file of a message, in a place and under a name of ours; None when there is none, or it was told why not."""

@@ -169,6 +169,7 @@ class App:
 
     def __init__(self, page: Page, hub: Hub, port: int, token: str) -> None:
         self._page, self._hub, self._port, self._token = page, hub, port, token
+        self._in_turn = asyncio.Lock()
         self._origins = [f"http://{host}:{port}" for host in ("127.0.0.1", "localhost")]
         self.web = web.Application(middlewares=[self._guard], client_max_size=LARGEST)
         self.web.on_response_prepare.append(self._protect)
@@ -258,7 +259,8 @@ class App:
                 {"text": text, "files": [{**asdict(f), "path": str(f.path)} for f in files]},
             )
             self._hub.state.take(key, data)
-            await asyncio.to_thread(self.receive, key, data)
+            async with self._in_turn:  # two messages keep their order
+                await asyncio.to_thread(self.receive, key, data)
         return web.Response(status=204)
 
     def receive(self, key: int, data: dict[str, Any]) -> None:

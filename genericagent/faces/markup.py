@@ -14,6 +14,8 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import category, east_asian_width
 
+from ..safety.term import clean
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
@@ -82,9 +84,10 @@ def _runs(markdown: str) -> list[Run]:
     writer = _Writer()
     try:
         writer.blocks(_parser().parse(markdown))
+        found = writer.runs
     except RecursionError:
-        return [Run(markdown)]
-    return writer.runs
+        found = [Run(markdown)]
+    return [run._replace(text=clean(run.text)) for run in found]  # entities stand for any character
 
 
 class _Writer:

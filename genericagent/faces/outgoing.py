@@ -88,11 +88,12 @@ class Streamed:
 @dataclass(eq=False)
 class Job:
     """`work` may raise, and is then tried again as the messenger says. `task`: it goes with the running task. `undone` gets
-    why the chat cannot be written to any more."""
+    why the chat cannot be written to any more. `size`: bytes of a file that it holds."""
 
     work: Callable[[], object]
     task: bool = False
     undone: Callable[[str], None] | None = None
+    size: int = 0
 
 
 class Outgoing:
@@ -156,13 +157,20 @@ class Outgoing:
             except Refused as error:
                 failed(str(error))
 
-        self.put(work, task=True)
+        self.put(work, task=True, size=len(data))
 
-    def put(self, work: Callable[[], object], task: bool = False, undone: Callable[[str], None] | None = None) -> None:
+    def put(
+        self, work: Callable[[], object], task: bool = False, undone: Callable[[str], None] | None = None, size: int = 0
+    ) -> None:
         """Do this in its turn."""
         with self._wake:
-            self._jobs.append(Job(work, task, undone))
+            self._jobs.append(Job(work, task, undone, size))
             self._wake.notify()
+
+    def held(self) -> int:
+        """Bytes of the files that wait to go out."""
+        with self._wake:
+            return sum(job.size for job in self._jobs)
 
     def stream(self, live: Streamed, text: str, state: str) -> None:
         """Show this as it grows; call it at each change, and `finish` at the end."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("markdown_it")
 from genericagent.faces.markup import fenced, literal, parts, plain_parts, size  # noqa: E402
+from genericagent.safety.term import clean  # noqa: E402
 
 FAMILY = "👨‍👩‍👧‍👦"
 SNIPPETS = st.lists(
@@ -34,6 +35,15 @@ def test_no_messenger_refuses_a_part_and_every_word_is_there_once_in_order(
         assert plain_of({"text": part.html, "parse_mode": "HTML"}) == part.plain
     whole = "".join(part.plain for part in parts(text, 10**9))
     assert re.sub(r"\s", "", "".join(part.plain for part in found)) == re.sub(r"\s", "", whole)
+
+
+@pytest.mark.parametrize(
+    "where", ["{}", "`{}`", "**{}**", "[{}](https://a.b)", "| {} |\n|---|\n| {} |", "```\n{}\n```"]
+)
+@pytest.mark.parametrize("sign", ["\u202e", "&#x202e;", "&#8238;", "\u2066", "&#x1b;[31m", "\x1b[31m"])
+def test_no_sign_that_reorders_or_colours_what_follows_gets_into_a_message(where: str, sign: str) -> None:
+    for part in parts(where.format(sign + "exe.txt", "x"), 500):
+        assert not re.search("[\x1b\u202a-\u202e\u2066-\u2069]", part.plain + unescape(part.html))
 
 
 def test_what_is_measured_is_the_message_as_it_is_sent() -> None:  # C109
@@ -91,8 +101,8 @@ def test_html_of_a_model_is_text() -> None:
 def test_literal_and_fenced_show_what_is_there(text: str) -> None:
     text = re.sub(r"[\x00-\x1f\x7f\ufffd\s]", "", text).strip("&;")
     shown = "".join(part.plain for part in parts(f"x{literal(text)}x", 10**6))
-    assert shown == f"x{unescape(text)}x" or "&" in text
-    assert "".join(part.plain for part in parts(fenced(text), 10**6)) == text
+    assert shown == clean(f"x{unescape(text)}x") or "&" in text
+    assert "".join(part.plain for part in parts(fenced(text), 10**6)) == clean(text)
 
 
 def test_nothing_to_say_is_no_message() -> None:

@@ -97,6 +97,17 @@ def test_what_was_dropped_with_a_chat_that_is_gone_is_told_to_who_waits_for_it(o
     assert undone == ["blocked by the user", "no"] and not worked and out.idle()
 
 
+def test_files_that_wait_are_counted_until_they_are_sent(out: Any) -> None:
+    gate = threading.Event()
+    out.put(gate.wait)
+    out.send_file("a", b"1234", lambda why: None)
+    out.send_file("b", b"56", lambda why: None)
+    assert out.held() == 6
+    gate.set()
+    until(out.idle)
+    assert out.held() == 0
+
+
 def test_a_streamed_message_that_the_user_deleted_is_sent_once_more_not_at_each_edit(out: Any) -> None:
     live = Streamed()
     out.stream(live, "one", "…")

@@ -749,6 +749,49 @@ def test_a_stop_also_takes_back_what_steered_the_task(telegram: Any) -> None:
     assert "buy flowers" not in "".join(json.dumps(r.body) for r in bot.server.requests)
 
 
+def test_what_comes_right_behind_a_stop_is_no_word_for_the_stopped_task_and_does_not_go_with_it(telegram: Any) -> None:
+    stubborn = call("code_run", type="bash", script="trap '' TERM; touch begun; for n in $(seq 30); do sleep 0.1; done")
+    bot = telegram(seq(stubborn, then=echo))
+    bot.fake.message("long one")
+    bot.fake.until(lambda: list(bot.home.rglob("begun")))
+    with bot.fake.wake:  # in one look for messages
+        bot.fake.message("/stop")
+        bot.fake.message("/steer buy flowers")
+        bot.fake.message("hello again")
+    bot.fake.wait_text("heard: buy flowers")  # a message like any other
+    bot.fake.wait_text("heard: hello again")
+    assert not [text for text in bot.fake.texts() if "at its next turn" in text]
+
+
+def test_a_word_that_came_too_late_for_the_task_is_a_task_of_who_said_it(telegram: Any) -> None:
+    def script(body: dict[str, Any], n: int) -> Reply:
+        if n == 0:
+            bot.fake.message("/steer ask me first", user=8, chat=-5)
+            bot.fake.wait_text("at its next turn", chat=-5)
+        return [say("done"), call("ask_user", question="Delete them?", candidates=["yes", "no"]), say("over")][n]
+
+    bot = telegram(script, allowed_users=[7, 8], allowed_chats=[-5])
+    bot.fake.message("go", user=7, chat=-5)
+    bot.fake.wait_text("Delete them?", chat=-5)
+    bot.fake.until(bot.delivered)
+    bot.fake.press("yes", user=8, chat=-5)
+    bot.fake.wait_text("over", chat=-5)
+
+
+def test_a_question_is_asked_although_nothing_can_be_noted_any_more(telegram: Any) -> None:
+    def script(body: dict[str, Any], n: int) -> Reply:
+        if n == 0:
+            (bot.home / "faces/telegram.json").rename(bot.home / "kept.json")
+            (bot.home / "faces/telegram.json").mkdir()
+        return call("ask_user", question="Which?", candidates=["a1", "b2"]) if n == 0 else echo(body, n)
+
+    bot = telegram(script)
+    bot.fake.message("go")
+    bot.fake.wait_text("Which?")
+    bot.fake.wait_text("cannot write")
+    assert not [text for text in bot.fake.texts() if "could not be delivered" in text]
+
+
 def test_a_question_is_answered_by_who_was_asked_alone(telegram: Any) -> None:
     bot = telegram(
         seq(call("ask_user", question="Delete them?", candidates=["yes", "no"]), then=echo),
@@ -950,6 +993,19 @@ def test_an_order_to_restart_is_not_obeyed_again_after_the_restart(telegram: Any
     assert [p.read_text() for p in bot.home.rglob("restarts")] == ["x\n"]
 
 
+def test_a_command_with_the_name_of_the_bot_is_done_after_a_restart(telegram: Any) -> None:
+    bot = telegram(echo)
+    bot.fake.files["p"] = b"\xff\xd8\xff"
+    bot.fake.slow_files.set()
+    bot.fake.message(None, photo=[{"file_id": "p", "file_unique_id": "p", "width": 1, "height": 1}], caption="look")
+    bot.fake.message("/cost@ga_test_bot")
+    bot.fake.until(lambda: any("/cost" in path.read_text() for path in bot.home.glob("faces/telegram.json")))
+    bot.end(signal.SIGKILL)
+    bot.fake.slow_files.clear()
+    bot.start()
+    bot.fake.wait_text("today, all runs")
+
+
 def test_a_second_copy_is_refused_and_409_is_told_and_got_over(telegram: Any) -> None:  # C116
     bot = telegram(echo)
     second = bot.start(ready=False)
@@ -978,6 +1034,19 @@ def test_no_network_at_the_start_is_waited_for_and_a_wrong_token_is_not(telegram
     run = bot.start(ready=False)
     assert run.wait(30) == 1
     assert "does not know this token" in bot.said() and TOKEN.split(":")[1] not in bot.said()
+
+
+def test_a_bot_hears_again_when_numbers_begin_anew_after_a_quiet_week(telegram: Any) -> None:
+    bot = telegram(echo, start=False)
+    state = {"next": 600_000_000, "owner": None, "chats": {}, "waiting": []}
+    (bot.home / "faces").mkdir(mode=0o700)
+    (bot.home / "faces/telegram.json").write_text(json.dumps(state))
+    bot.start()
+    bot.fake.message("still there?")
+    bot.fake.wait_text("heard: still there?")
+    bot.fake.message("and again")
+    bot.fake.wait_text("heard: and again")
+    assert len(bot.server.requests) == 2
 
 
 def test_a_poll_that_hangs_is_given_up_and_messages_come_through_again(telegram: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import re
@@ -9,12 +10,15 @@ import select
 import signal
 import socket
 import stat
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from webrun import ROOT, form, until
 
+from genericagent.faces.state import State
 from genericagent.scripted import Reply, call, say, seq
 from genericagent.store.lock import FileLock
 from genericagent.store.outbox import Outbox
@@ -167,6 +171,39 @@ def test_names_of_files_are_ours_and_what_was_in_them_is_whole(webapp: Any) -> N
     assert sorted(path.read_bytes() for path in kept) == sorted(given.values())
     assert not list(page.home.rglob("evil*"))
     assert all(str(path) in json.dumps(page.server.requests[0].body) for path in kept)
+
+
+def test_messages_that_are_sent_one_right_after_the_other_keep_their_order(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    from multidict import MultiDict
+
+    from frontends.webapp import App, Page
+
+    class Hub:
+        def __init__(self) -> None:
+            self.state, self.heard = State(tmp_path / "web.json"), list[str]()
+
+        def conversation(self, chat: str) -> Any:
+            return SimpleNamespace(out=SimpleNamespace(put=lambda work: work()))
+
+        def receive(self, incoming: Any) -> None:
+            time.sleep(0.3 if incoming.text == "1" else 0)  # a thread that the system lets wait
+            self.heard.append(incoming.text)
+
+    class Request:
+        def __init__(self, text: str) -> None:
+            self._text = text
+
+        async def post(self) -> Any:
+            return MultiDict({"text": self._text})
+
+    async def both(hub: Any) -> None:
+        app = App(Page(asyncio.get_running_loop(), tmp_path), hub, 1, "token")
+        await asyncio.gather(*(app._send(Request(text)) for text in "123"))  # type: ignore[arg-type]
+
+    hub = Hub()
+    asyncio.run(both(hub))
+    assert hub.heard == ["1", "2", "3"]
 
 
 def test_two_pages_and_a_later_one_show_the_same(webapp: Any) -> None:
