@@ -445,15 +445,15 @@ class Conversation:
             self.out.finish(live, turns.text)
             for name in turns.files:
                 self._hand_over(name)
-            self.out.put(
-                lambda: self.hub.state.done(incoming.keys), undone=lambda why: self.hub.state.done(incoming.keys)
-            )
             unheard, self.agent.intervene = self.agent.intervene, None
             if unheard:  # there was no next turn
                 self._waiting.appendleft(Incoming(self.chat, self._steerer, unheard))
             if question := last.get("question"):
                 self._form(question.get("questions") or [question], [])
             self._goes_on()
+            self.out.put(
+                lambda: self.hub.state.done(incoming.keys), undone=lambda why: self.hub.state.done(incoming.keys)
+            )
         return None
 
     def _goes_on(self) -> None:

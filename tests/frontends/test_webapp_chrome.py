@@ -67,12 +67,18 @@ class User:
         self.key("Enter")
 
     def click(self, label: str, where: str = "body") -> None:
-        """Click on the middle of the last button of this label, as soon as there is one."""
+        """Click on the middle of the last button of this label, as soon as there is one that stays where it is."""
         find = f"""const found = [...document.querySelectorAll({json.dumps(where + " button")})]
           .filter((b) => b.textContent.includes({json.dumps(label)}) && b.checkVisibility()).at(-1);
           found?.scrollIntoView({{block: "center"}}); const box = found?.getBoundingClientRect();
           return box && [box.x + box.width / 2, box.y + box.height / 2]"""
-        x, y = until(lambda: self.js(find))
+        seen = list[Any]()
+
+        def rests() -> Any:
+            seen.append(self.js(find))
+            return seen[-1] if seen[-2:-1] == seen[-1:] else None
+
+        x, y = until(rests)
         for kind in ("mousePressed", "mouseReleased"):
             point = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
             self.tab.chrome.call("Input.dispatchMouseEvent", point, self.tab.session)
