@@ -244,6 +244,7 @@ def test_a_variable_whose_name_says_no_kind_is_named(tmp_path: Path) -> None:
     assert found.models == [] and "native_cluade_config" in found.problems[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "entry",
     ["max_tokens = inf", "max_tokens = nan", "read_timeout = nan", "connect_timeout = 1e300", "read_timeout = 0", "idle_timeout = -5",

@@ -91,6 +91,7 @@ def test_the_source_archive_has_all_that_is_needed_and_makes_the_same_wheel(whee
     assert sorted(zipfile.ZipFile(again).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
 
 
+@pytest.mark.slow
 def test_taking_it_away_leaves_the_home_alone(wheel: Path, tmp_path: Path, model_server: Any, ga_home: Path) -> None:
     """In an environment of its own that sees the libraries of this one; started from an empty folder."""
     venv, empty = tmp_path / "venv", tmp_path / "empty"

@@ -33,6 +33,7 @@ for read in (
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reply", ODD, ids=range(len(ODD)))
 def test_an_odd_reply_is_read_in_no_time(reply: str) -> None:
     import json

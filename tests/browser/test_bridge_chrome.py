@@ -132,6 +132,7 @@ def value(driver: TMWebDriver, code: str, **how: Any) -> Any:
 # values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "kind", "wanted"),
     [
@@ -167,6 +168,7 @@ def test_large_and_deep_values_arrive(driver: TMWebDriver) -> None:
     assert value(driver, "1 + 1") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "wanted"),
     [
@@ -228,6 +230,7 @@ def test_a_call_that_never_ends_ends_alone(driver: TMWebDriver) -> None:  # C097
     assert value(driver, "1") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -276,6 +279,7 @@ def test_idle_pages_are_left_alone(bridged: Bridged, site: Site) -> None:
 # dialogs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("button", "policy", "answer", "accepted"),
     [
@@ -330,6 +334,7 @@ def test_a_page_that_asks_before_leaving_is_not_left_silently(driver: TMWebDrive
 # navigation, new tabs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "where"),
     [
@@ -395,6 +400,7 @@ def test_a_page_that_cannot_be_opened_is_an_error(driver: TMWebDriver, site: Sit
             driver.jump(refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "kind"), [("/a.pdf", "application/pdf"), ("/a.png", "image/png"), ("/big", "text/html")]
 )
@@ -508,6 +514,7 @@ def shot(driver: TMWebDriver, **how: Any) -> tuple[int, int, Any, list[int]]:
     return width, height, result["image"].get("scale", 1), value(driver, look)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ratio", "zoom"), [(1, 1), (2, 1), (3, 1), (1, 1.5), (2, 0.5)])
 def test_a_screenshot_is_never_larger_than_models_take(
     driver: TMWebDriver, site: Site, shared: Bridged, ratio: int, zoom: float
@@ -684,6 +691,7 @@ def test_a_tab_in_the_background_or_asleep_works_like_any(driver: TMWebDriver, s
 # without the debugger, pauses, restarts
 
 
+@pytest.mark.slow
 def test_without_the_debugger_the_page_itself_runs_the_code(bridged: Bridged, site: Site) -> None:
     bridged.chromium.worker(
         "chrome.debugger.attach = () => Promise.reject(new Error('another extension is in this page')), 1"
@@ -783,6 +791,7 @@ def test_when_the_browser_blocks_the_way_the_popup_says_why(tmp_path: Path) -> N
         bridged.close()
 
 
+@pytest.mark.slow
 def test_the_popup_says_that_who_answers_is_not_ours(tmp_path: Path) -> None:
     bridged = Bridged(tmp_path)
     try:
@@ -833,6 +842,7 @@ def test_it_reconnects_after_a_restart_of_ours_and_a_second_process_takes_over(b
     assert value(bridged.driver, "5") == 5
 
 
+@pytest.mark.slow
 def test_status_is_a_real_round_trip(
     bridged: Bridged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:  # C086

@@ -82,6 +82,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_extension_does_nothing_for_an_impostor(kind: str, site: Site, tmp_path: Path) -> None:  # C094 C145
     port, link_port = free_ports()
@@ -145,6 +146,7 @@ def test_who_passes_the_proofs_on_to_our_server_gets_nowhere(site: Site, tmp_pat
         real.close()
 
 
+@pytest.mark.slow
 def test_after_an_impostor_the_real_one_is_found(site: Site, tmp_path: Path) -> None:
     port, link_port = free_ports()
     extension = write_extension(tmp_path, port, link_port)

@@ -78,6 +78,7 @@ def test_an_empty_tab_and_one_with_an_error_say_so_and_can_be_used(bridge: Any, 
     assert get_html(driver) == "<h1>Home"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_page_of_twenty_megabytes_holds_up_nobody_else(bridge: Any, site: Any) -> None:
     driver = bridge.driver
@@ -161,6 +162,7 @@ def test_a_click_that_navigates_says_where(bridge: Any, site: Any) -> None:
     assert get_html(bridge.driver) == "<h1>Second page"
 
 
+@pytest.mark.slow
 def test_a_click_that_fills_the_page_anew_is_answered(bridge: Any, site: Any) -> None:
     fill = "for (let i = 0; i < 20000; i++) { const p = document.createElement('p'); p.textContent = `${i} ` + 'word '.repeat(40); document.body.append(p) }"
     site.pages["/"] = f'<button onclick="{fill}">Fill</button>'

@@ -503,6 +503,7 @@ def test_a_page_that_cannot_be_read_is_an_error_that_says_why() -> None:
         get_html(Nothing())  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_page_of_twenty_megabytes_is_read(show: Show) -> None:
     page = "<main>" + "".join(f"<p>Line {i} {'lorem ipsum ' * 80}</p>" for i in range(20_000)) + "</main>"

@@ -211,6 +211,7 @@ def test_wide_characters_are_mismeasured(start: Callable[..., Terminal]) -> None
     assert answer.count("世") == 38 and answer.count("🎉") == answer.count("👍") == 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [1, 2, 5])
 def test_a_paste_marker_split_in_two_leaks(start: Callable[..., Terminal], cut: int) -> None:  # C101
     t = start()
@@ -349,6 +350,7 @@ def test_what_is_folded_cannot_be_read(start: Callable[..., Terminal]) -> None:
     t.until("nothing is folded")
 
 
+@pytest.mark.slow
 def test_the_status_line_doubles_when_the_width_changes(start: Callable[..., Terminal], tmp_path: Path) -> None:
     t = start(columns=120)
     t.send(f"until {tmp_path}/go\r")
@@ -410,6 +412,7 @@ def test_a_second_reflex_press_quits_the_program(start: Callable[..., Terminal])
     t.ask("alive")
 
 
+@pytest.mark.slow
 def test_the_question_before_quitting_stays_armed_for_ever(start: Callable[..., Terminal]) -> None:  # C103
     t = start()
     t.send(CTRL_C)
@@ -508,6 +511,7 @@ def test_a_pasted_text_is_a_command(start: Callable[..., Terminal]) -> None:
     assert "xxxx" not in t.text() and "Allowed for this conversation" not in t.text()
 
 
+@pytest.mark.slow
 def test_a_signal_waits_for_a_terminal_that_takes_nothing(start: Callable[..., Terminal]) -> None:
     t = start()
     t.send("flood 100000\r")
@@ -572,6 +576,7 @@ def test_esc_stays_in_a_menu_and_eats_the_next_slash(start: Callable[..., Termin
     assert "The question stays open" in t.text()
 
 
+@pytest.mark.slow
 def test_a_number_without_a_choice_is_an_answer(start: Callable[..., Terminal]) -> None:
     t = start()
     t.ask("ask")
@@ -758,6 +763,7 @@ def served(
     return begin
 
 
+@pytest.mark.slow
 def test_the_demo_runs_and_can_be_resumed(start: Callable[..., Terminal]) -> None:
     t = start([*PROGRAM, "--demo"], rows=50)
     assert "scripted" in t.text()
@@ -913,6 +919,7 @@ def test_the_token_meter_forgets_what_every_request_has(
     assert abs(met() - once) < 1
 
 
+@pytest.mark.slow
 def test_a_chat_without_a_key_explains_the_ways_to_give_one_and_starts_the_demo(start: Callable[..., Terminal]) -> None:
     t = start(PROGRAM, rows=50, mark=">", OLLAMA_HOST="127.0.0.1:9")
     for way in ("ANTHROPIC_API_KEY", "config.toml", "mykey.py", "demo"):

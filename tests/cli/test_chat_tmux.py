@@ -69,6 +69,7 @@ def status_lines(lines: list[str]) -> list[str]:
     return [line for line in lines if line[:1] in set(SPINNER) or line.startswith("ready")]
 
 
+@pytest.mark.slow
 def test_the_status_line_multiplies_in_a_narrower_pane(pane: Callable[..., Tmux]) -> None:  # C107
     text = " ".join(f"word{n}" for n in range(400))
     with ScriptedServer([Reply(text=text, chunk=20, pace=0.02)]) as server:

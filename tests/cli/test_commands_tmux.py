@@ -153,6 +153,7 @@ def test_a_command_is_not_tried() -> None:
     assert {entry.name for entry in COMMANDS.values()} == TABLE.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE)
 def test_a_command_does_not_work_in_a_terminal(screen: Screen, name: str, tmp_path: Path) -> None:
     places = {"work": tmp_path / "work", "other": tmp_path / "other", "home": tmp_path / "home"}

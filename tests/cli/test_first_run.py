@@ -66,6 +66,7 @@ def provider() -> Iterator[ScriptedServer]:
     assert not server.faults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("term", "mark"), [("xterm-256color", "❯"), ("dumb", ">")])
 def test_the_first_run_wants_a_file_written_by_hand(
     begin: Start, provider: ScriptedServer, ga_home: Path, term: str, mark: str
@@ -115,6 +116,7 @@ def test_the_second_line_of_a_pasted_key_shows_up_on_the_screen(begin: Start, pr
     assert KEY.encode() not in t.raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", range(4))
 def test_ctrl_c_in_the_middle_leaves_half_a_configuration(
     begin: Start, provider: ScriptedServer, ga_home: Path, steps: int
@@ -245,6 +247,7 @@ def test_a_key_pasted_into_the_menu_is_taken_for_a_choice(begin: Start) -> None:
 OTHER = "second-key-111111"  # what nothing but its place tells to be a key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("key", [KEY, OTHER, "0123456789abcdef0123456789abcdef.AbCdEfGh12345678"])
 def test_a_key_is_seen_that_comes_at_another_question(
@@ -482,6 +485,7 @@ def test_the_list_is_asked_with_the_headers_of_another_protocol(site: Site) -> N
     assert second["authorization"] == f"Bearer {KEY}" and second["user-agent"].startswith("genericagent/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [{}, [], {"data": None}, b"<html>hello</html>", {"data": [{"name": "x"}]}, b"["])
 def test_a_web_page_is_taken_for_a_list(site: Site, body: Any) -> None:
     site.lists = {"/v1/models": body}

@@ -16,6 +16,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"[a-z]{4,}", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [44, 61])
 def test_lines_break_inside_of_words(start: Callable[..., Terminal], columns: int) -> None:  # noqa: F811
     t = start([*PROGRAM, "--demo"], columns=columns, GA_LANG="en")

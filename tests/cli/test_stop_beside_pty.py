@@ -26,6 +26,7 @@ doctor._home = doctor._browser = broken
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("term", "mark"), [("xterm-256color", "❯"), ("dumb", ">")])
 @pytest.mark.parametrize("typed", ["/btw is it so?", "/doctor", "!echo begun; sleep 600"])
 def test_a_command_that_waits_cannot_be_stopped(served: Served, typed: str, term: str, mark: str) -> None:

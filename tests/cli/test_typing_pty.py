@@ -154,6 +154,7 @@ def test_wide_names_and_addresses(start: Start, workspace: Path) -> None:
     t.until("got 'me@main 世界 @世界/文件.md'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", ["see @mai", "see @src/MA", "see @./src/main", 'see @"src/ma'])
 def test_half_a_files_name_is_sent(start: Start, workspace: Path, typed: str) -> None:
     t = start()

@@ -21,6 +21,7 @@ def missed(rows: Iterator[Row]) -> list[str]:
     return [f"{row.figure}: {row.value:g} {row.unit}, {row.note}" for row in rows if row.value]
 
 
+@pytest.mark.slow
 @linux
 def test_a_run_killed_at_random_goes_on_to_its_end_and_nothing_is_lost_or_done_twice() -> None:  # C040
     assert missed(durability.kills(seed=3, count=8)) == []

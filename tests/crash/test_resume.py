@@ -79,6 +79,7 @@ def test_a_kill_during_a_tool_leaves_a_session_that_goes_on(
     assert mark.read_text().count("\n") == 1, "the tool did not run again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["native", "text"])
 def test_results_of_calls_that_had_run_are_kept(
     model_server: Any, launch: Any, ga_home: Path, protocol: str
@@ -102,6 +103,7 @@ def test_results_of_calls_that_had_run_are_kept(
     assert told.count("first-result") >= 2 and told.count("outcome unknown") == 1
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments_never_lose_an_acknowledged_request(
     model_server: Any, launch: Any, ga_home: Path
 ) -> None:  # C040

@@ -69,6 +69,7 @@ def test_stream_json_is_one_object_a_line_as_it_happens(play: Any) -> None:
     assert kinds == ["turn", "tool", "tool_done", "turn"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replies", "args", "code"),
     [([say("fine")], [], 0), ([fail(401, "no")], [], 1), ([call("ask_user", question="Which one?")], [], 4),
@@ -198,6 +199,7 @@ def test_a_current_folder_that_was_deleted_does_no_harm(tmp_path: Path) -> None:
     assert done.returncode == 0 and "genericagent" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_half_a_line_at_the_end_of_a_session_is_set_aside(play: Any, ga_home: Path) -> None:  # C040
     play([say("the word is zebra")], "-p", "a word?")
     (journal,) = (ga_home / "sessions").glob("*.jsonl")
@@ -212,6 +214,7 @@ def test_half_a_line_at_the_end_of_a_session_is_set_aside(play: Any, ga_home: Pa
         journal.write_bytes(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content", [b"just a log line\n" * 200_000, b"", b"{}\n", b'{"crc":"0","rec":{"type":"message"}}\n']
 )
@@ -329,6 +332,7 @@ def test_a_reader_that_goes_away_does_no_harm(play: Any, ga_home: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_demo_works_without_a_key_beside_any_configuration(run_ga: Any, ga_home: Path) -> None:
     (ga_home / "config.toml").write_text(
         '[[llm]]\napi = "chat"\nmodel = "real"\napi_key = "k"\nbase_url = "http://127.0.0.1:9/v1"\n'

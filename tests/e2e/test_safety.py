@@ -197,6 +197,7 @@ def chat(model_server: Any) -> Iterator[Callable[..., Terminal]]:
         terminal.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "written"),
     [

@@ -181,6 +181,7 @@ def test_what_they_use_counts_for_the_task_and_its_limit_is_theirs(served: Any, 
     assert ledger == pytest.approx(told["cost"], rel=1e-3)  # counted once
 
 
+@pytest.mark.slow
 def test_what_the_parent_has_read_taints_them_and_the_other_way_round(
     served: Any, run_agent: Any, ga_home: Path
 ) -> None:

@@ -167,6 +167,7 @@ def test_files_of_an_earlier_run_are_cleared_and_the_rest_stays(play: Any, folde
     assert "STALE" not in json.dumps(server.requests[0].body)
 
 
+@pytest.mark.slow
 def test_the_stop_file_ends_a_running_tool_with_all_its_processes(
     model_server: Any, ga_home: Path, folder: Path, tmp_path: Path
 ) -> None:  # C044

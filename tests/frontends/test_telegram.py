@@ -235,6 +235,7 @@ def letters(text: str) -> str:
     return re.sub(r"[\s*_`#|•│─┼~-]", "", text.replace("python", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafts", [False, True])
 def test_fifty_thousand_characters_arrive_once_and_in_order_through_twenty_waits(
     telegram: Any, drafts: bool
@@ -404,6 +405,7 @@ def test_files_get_names_of_ours_and_too_large_ones_are_told(telegram: Any) -> N
     assert sorted(str(p.relative_to(bot.home.parent)) for p in bot.home.parent.rglob("passwd")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["voice", "audio", "video", "video_note"])
 def test_sound_and_films_come_as_files(telegram: Any, kind: str) -> None:
     bot = telegram(echo)
@@ -554,6 +556,7 @@ def test_more_than_one_answer_where_that_is_asked(telegram: Any) -> None:
 DANGEROUS = call("code_run", type="bash", script="rm -rf ../memory && touch done_it")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("label", "word"), [("Yes, once", "allowed once"), ("No", "not allowed")])
 def test_permission_is_a_button_with_the_exact_command(telegram: Any, label: str, word: str) -> None:
     bot = telegram(
@@ -1059,6 +1062,7 @@ def test_a_poll_that_hangs_is_given_up_and_messages_come_through_again(telegram:
     assert len(bot.server.requests) == 1
 
 
+@pytest.mark.slow
 def test_a_dropped_connection_loses_no_answer(telegram: Any) -> None:
     bot = telegram(echo)
     drops = [8]
@@ -1164,6 +1168,7 @@ def test_a_forwarded_message_is_not_the_owners_word(telegram: Any) -> None:
     bot.fake.wait_text("heard")
 
 
+@pytest.mark.slow
 def test_a_whole_day(telegram: Any) -> None:
     """Text, photo, question, permission, stop, restart, loss of the network: right to the message."""
 
@@ -1231,6 +1236,7 @@ def test_a_state_that_cannot_be_written_ends_the_bot_and_loses_nothing(telegram:
     bot.fake.wait_text("heard: hello")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"next": "x"}', '{"next": 1, "owner": null, "chats": 3, "waiting": []}']
 )

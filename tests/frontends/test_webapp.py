@@ -62,6 +62,7 @@ def test_without_the_token_there_is_nothing_but_the_empty_page(webapp: Any) -> N
     assert not page.server.requests and page.messages() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers",
     [
@@ -237,6 +238,7 @@ def test_the_oldest_page_gives_way_when_too_many_are_open(webapp: Any) -> None:
         connection.close()
 
 
+@pytest.mark.slow
 def test_what_waits_is_worked_on_after_kill_9_and_what_ran_is_told(webapp: Any) -> None:
     def script(body: dict[str, Any], n: int) -> Reply:
         return call("code_run", type="bash", script="touch began; sleep 60") if n == 0 else echo(body, n)
@@ -256,6 +258,7 @@ def test_what_waits_is_worked_on_after_kill_9_and_what_ran_is_told(webapp: Any) 
     until(lambda: not json.loads((page.home / "faces/web.json").read_text())["waiting"])
 
 
+@pytest.mark.slow
 def test_results_of_jobs_that_were_ordered_here_come_here_once(webapp: Any) -> None:
     page = webapp(echo)
     box = Outbox(page.home / "outbox")

@@ -129,6 +129,7 @@ def echo(body: dict[str, Any], n: int) -> Reply:
     return say("heard: " + " ".join(text.split("\n\n")[0].split())[:200])
 
 
+@pytest.mark.slow
 def test_an_answer_grows_and_looks_as_it_was_meant(user: Any) -> None:
     answer = (
         "# A title\n\nSome **bold** and `code`, [a link](https://example.org/?a=1&b=2).\n\n```python\nif 1 < 2 & 3:\n    pass\n```\n\n"
@@ -288,6 +289,7 @@ def test_the_list_goes_on_with_a_conversation_and_a_command_is_written(user: Any
     owner.unharmed()
 
 
+@pytest.mark.slow
 def test_two_tabs_show_the_same_and_a_reload_and_a_restart_lose_nothing(user: Any) -> None:
     owner = user(echo)
     second = user(page=owner.page)
@@ -310,6 +312,7 @@ def test_two_tabs_show_the_same_and_a_reload_and_a_restart_lose_nothing(user: An
     assert "from the second" in json.dumps(owner.page.server.requests[-1].body)
 
 
+@pytest.mark.slow
 def test_without_the_token_the_page_is_empty_and_says_what_to_do(user: Any) -> None:
     owner = user(echo)
     owner.say("a secret")
@@ -324,6 +327,7 @@ def test_without_the_token_the_page_is_empty_and_says_what_to_do(user: Any) -> N
         assert stranger.shown() == []
 
 
+@pytest.mark.slow
 def test_a_page_of_somebody_else_gets_nothing_done_or_told(user: Any, chrome: Chrome) -> None:
     owner = user(echo)
     port = owner.page.port
@@ -369,6 +373,7 @@ def test_the_page_builds_nothing_dangerous_even_from_markup_that_nobody_should_s
     owner.unharmed()
 
 
+@pytest.mark.slow
 def test_hostile_output_does_nothing_and_the_page_stays_as_wide_as_its_window(user: Any, chrome: Chrome) -> None:
     asked: list[str] = []
 
@@ -418,6 +423,7 @@ def png(side: int) -> bytes:
     )
 
 
+@pytest.mark.slow
 def test_a_tab_that_outlives_the_program_shows_no_picture_of_before(user: Any) -> None:
     owner = user(seq(say("[FILE:a.png]"), say("[FILE:b.png]"), then=echo))
     width = "return [...document.querySelectorAll('#log img')].map((image) => image.naturalWidth)"

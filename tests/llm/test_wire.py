@@ -723,6 +723,7 @@ def test_errors_are_llm_errors() -> None:
 # the recorded answers
 
 
+@pytest.mark.slow
 def test_recorded_answers_all_decode(testdata: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     runner, adapter = testdata / "wire" / "run_corpus.py", ROOT / "tests" / "wire_adapter.py"

@@ -249,6 +249,7 @@ HOSTILE = {  # each took minutes, or raised, in some pattern
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_long_hostile_text_holds_up_no_note_and_hides_no_key(kind: str) -> None:
     text = HOSTILE[kind]

@@ -28,6 +28,7 @@ def play(model_server: Any, run_ga: Any, tmp_path: Path) -> Any:
     return lambda: evolution.again(tmp_path, once)
 
 
+@pytest.mark.slow
 def test_a_second_run_takes_half_the_turns_and_without_its_memory_all_of_them(
     play: Any, run_ga: Any, ga_home: Path
 ) -> None:
@@ -39,6 +40,7 @@ def test_a_second_run_takes_half_the_turns_and_without_its_memory_all_of_them(
     assert len(play()) == len(first)
 
 
+@pytest.mark.slow
 def test_a_procedure_that_fails_is_left_for_looking_and_trying_and_mended(play: Any, ga_home: Path) -> None:
     first, second = play(), play()
     (ga_home / "memory" / evolution.SCRIPT).unlink()

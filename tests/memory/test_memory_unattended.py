@@ -109,6 +109,7 @@ def test_a_key_or_what_is_no_text_as_it_stands_lies_in_the_inbox(text: str) -> N
     assert inbox.pending() == {} and not proposals().exists()
 
 
+@pytest.mark.slow
 def test_proposals_are_kept_once_told_and_discarded(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     memory.ensure_seeds()
     assert list(news()) == []
@@ -213,6 +214,7 @@ def whole() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_script_changes_the_memory_around_the_writer(start: Start, way: str) -> None:
     """It is as before, each file has its notice, the journal its line, and nothing outside is noted later."""

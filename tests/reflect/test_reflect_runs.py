@@ -363,6 +363,7 @@ def test_a_result_goes_where_its_run_was_to_go_though_the_job_is_removed_meanwhi
     assert len(words) == 2 and words[0] == "the answer" and "outcome is unknown" in words[1]
 
 
+@pytest.mark.slow
 def test_jobs_are_added_listed_run_and_disabled_from_the_command_line(serve: Any, run_ga: Any, ga_home: Path) -> None:
     server = serve(lambda body, n: say("the answer"))
     assert "no jobs" in run_ga("schedule", "list").stderr
@@ -402,6 +403,7 @@ def test_the_columns_of_the_jobs_stand_below_each_other_also_with_wide_names(run
     assert len(lines) == 2 and len({get_cwidth(line.partition("MARK")[0]) for line in lines}) == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_is_removed_is_kept_and_one_of_its_name_begins_anew(run_ga: Any, ga_home: Path) -> None:
     folder = ga_home / "sche_tasks"
     assert run_ga("schedule", "add", "news", "first", "--at", "00:00", "--repeat", "once").returncode == 0
@@ -422,6 +424,7 @@ def test_a_job_that_is_removed_is_kept_and_one_of_its_name_begins_anew(run_ga: A
     assert run_ga("schedule", "remove", "pipe").returncode == 0 and len(list((folder / "trash").iterdir())) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["", "list", "add", "run", "remove", "disable", "enable"])
 def test_the_help_of_schedule_shows_no_insides(run_ga: Any, word: str) -> None:
     done = run_ga("schedule", *word.split(), "--help")
@@ -602,6 +605,7 @@ def goal(home: Path) -> dict[str, Any]:
 GOAL = ["--reflect", "goal_mode", "--objective", "write a poem", "--max_turns", "4"]
 
 
+@pytest.mark.slow
 def test_a_goal_alternates_from_its_open_items_and_closes(serve: Any, run_ga: Any, ga_home: Path) -> None:  # C038
     server = serve(lambda body, n: say(f"All done, everything is finished!\nOPEN: verse {n}\n- OPEN: title {n}"))
     done = run_ga(*GOAL)
@@ -619,6 +623,7 @@ def test_a_goal_alternates_from_its_open_items_and_closes(serve: Any, run_ga: An
     assert run_ga("--reflect", "goal_mode").returncode == 0 and len(server.requests) == 5
 
 
+@pytest.mark.slow
 def test_a_goal_closes_also_after_a_crash_in_its_last_round(
     serve: Any, start: Start, run_ga: Any, ga_home: Path
 ) -> None:

@@ -61,6 +61,7 @@ class World:
         return sum(record["count"] for record in self.events("missed") if record["job"] == job)
 
 
+@pytest.mark.slow
 def test_48_hours_with_midnight_sleep_overlap_and_kill_lose_nothing_and_double_nothing() -> None:  # C137
     world = World("2026-03-02T00:00:00")  # a Monday
     world.add("morning", "08:00", "weekday")
@@ -130,6 +131,7 @@ def test_a_skipped_or_repeated_hour_neither_loses_a_run_nor_doubles_it(day: str,
     assert len(world.runs["hourly"]) == hours and not list(world.events("missed"))
 
 
+@pytest.mark.slow
 def test_a_clock_set_back_an_hour_runs_nothing_again_and_one_set_back_a_year_starts_anew() -> None:
     world = World("2026-03-02T08:30:00")
     world.add("daily", "08:30")
@@ -351,6 +353,7 @@ def test_records_stay_where_they_are_when_they_cannot_be_begun_anew(
     assert len(runs.read()) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "zone"), [("2026-01-30T07:10:00", UTC), ("2026-03-27T12:00:00", BERLIN), ("2026-10-24T12:00:00", BERLIN)]
 )

@@ -270,6 +270,7 @@ def test_a_rejected_key_is_one_notice_and_few_calls_and_the_wake_is_not_lost(wat
     assert all("the only event" in prompt for prompt in run.prompts)
 
 
+@pytest.mark.slow
 def test_the_daily_cap_of_watchers_ends_the_day_with_one_notice(watch: Any) -> None:  # C143
     dear = lambda body, n: say("ok", usage=Usage(10_000, 1000))  # noqa: E731
     run = watch(ALWAYS, dear, PRICE + "[reflect]\ndaily_cost = 0.3\n")
@@ -575,6 +576,7 @@ def test_results_that_nobody_looks_at_do_not_fill_the_next_chat(watch: Any) -> N
     assert "reflect_logs" in run.results[20] and "answer 30" in log(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
 def test_a_script_that_a_task_has_changed_is_not_run(watch: Any, late: bool) -> None:
     evil = "def check():\n    return 'evil'\n"

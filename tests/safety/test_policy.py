@@ -87,6 +87,7 @@ def expected(case: tuple[str, str], destructive: bool, mode: Mode, allow: str, a
     return "allow" if usual and not distrust else "ask"
 
 
+@pytest.mark.slow
 def test_every_combination_gives_the_verdict_of_the_contract() -> None:
     rows = 0
     parsed = {(e, k, r): rules(**{e: texts(k, r)}) for e in ("ask", "deny") for k in KINDS for r in RISKS}

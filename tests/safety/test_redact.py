@@ -161,6 +161,7 @@ def test_a_record_is_masked_in_place_or_a_key_in_it_stays() -> None:
     assert masked == MARK and deep == key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     ["a line of ordinary output\n" * 400_000, "sk-ant-api03-" * 800_000, "plain12" * 1_400_000, "cGxhaW4x\n" * 1_000_000, "\n" * 9_000_000],

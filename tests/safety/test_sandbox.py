@@ -468,6 +468,7 @@ def test_an_odd_config_stops_every_call(base: Path, text: str) -> None:
 # many files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [".cache/{}", "{}", ".cache/{0}/{0}"])
 def test_many_files_hide_a_protected_name(base: Path, files: str) -> None:
     ws = base / "ws"
@@ -523,6 +524,7 @@ def test_many_new_names_crowd_out_those_that_were_there(base: Path, monkeypatch:
     assert said.count("Read-only") == 3 and module.CUT in notes
 
 
+@pytest.mark.slow
 def test_many_repositories_stop_every_call(base: Path) -> None:
     name = "x" * 200
     for n in range(600):
@@ -582,6 +584,7 @@ def test_a_folder_above_a_repository_or_the_home_or_the_program_is_swapped(base:
 # odd files under protected names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["r/.git/config", "r/.git/hooks", ".envrc", "r/.git", "r/.git/commondir", ".config/fish", "r/.git/modules"]
 )
@@ -661,6 +664,7 @@ def test_a_temp_folder_that_a_script_closed_opens_others_tasks(base: Path, monke
         pass
 
 
+@pytest.mark.slow
 def test_thousands_of_names_fill_the_result_or_hang_the_next_call(base: Path) -> None:
     box = sandbox(base)
     script = "for i in $(seq 300); do mkdir $i; touch $i/.envrc; done; mkdir r r/.git; for i in $(seq 9999); do echo path=../$i; done > r/.git/config; for i in $(seq 50); do cp -r r r$i; done"

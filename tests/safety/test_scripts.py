@@ -657,6 +657,7 @@ def test_the_parts_are_the_simple_commands_without_quotes_and_with_what_they_run
     assert look("import os\nos.system('rm x')", "python").parts == ("import os", "os.system('rm x')", "rm x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     ["$(" * 50_000, "(" * 100_000, "`" * 100_000, "{a,b}" * 20_000, "sudo " * 20_000 + "rm", "x=a\n" + 'x="$x$x"\n' * 500, "f(){ f; f; }\nf\n", "case a in " * 9000, "'" * 1_000_000, "rm " * 300_000],

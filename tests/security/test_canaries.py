@@ -162,6 +162,7 @@ def conversation(api_text: bool = False) -> list[Reply]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [
@@ -225,6 +226,7 @@ FAULTS: dict[str, Reply] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "api"),
     [*((fault, "anthropic") for fault in FAULTS), *((fault, api) for fault in list(FAULTS)[:1] + list(FAULTS)[5:6] for api in ("chat", "responses"))],
@@ -285,6 +287,7 @@ def test_a_bug_in_the_program_with_a_key_in_its_traceback(world: Any, ga_home: P
     check(done, *everywhere(ga_home, tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -420,6 +423,7 @@ def test_a_key_that_was_replaced_while_the_program_runs(
 # credentials and redirects
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [302, 307, 308])
 @pytest.mark.parametrize(("api", "stream"), [("anthropic", True), ("chat", True), ("chat", False), ("responses", True)])
 def test_a_redirect_carries_the_key_to_another_host(

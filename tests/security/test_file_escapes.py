@@ -608,6 +608,7 @@ def every_swap(w: World, swap: str, write: Callable[[Path], object]) -> Iterator
     pytest.fail("it never came to its end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WRITES)
 @pytest.mark.parametrize("swap", SWAPS)
 def test_a_swap_before_any_call_writes_nothing_outside(w: World, swap: str, way: str) -> None:

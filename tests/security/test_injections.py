@@ -217,6 +217,7 @@ CHANNELS: dict[str, Callable[[World], tuple[str, list[Tool]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_an_obedient_model_has_no_forbidden_effect(
     world: World, channel: str, model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch

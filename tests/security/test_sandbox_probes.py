@@ -224,12 +224,14 @@ def shared(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     file.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_a_hostile_program_gets_out_of_the_sandbox(name: str, shared: World) -> None:
     result = shared.run(ALL[name], boxed=True)
     assert not won(shared, result), result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_the_probe_proves_nothing_because_it_fails_everywhere(name: str, shared: World) -> None:
     if (name in NEEDS_ROOT or name in AS_ROOT) and os.geteuid() != 0:

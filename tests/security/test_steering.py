@@ -116,6 +116,7 @@ def test_what_is_no_plain_file_is_taken_away_unread(tmp_path: Path, kind: str) -
     assert other.read_text() == SECRET and (kind in ("folder", "fifo") or not path.is_symlink())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["_intervene", "_keyinfo", "_stop", "reply.txt", "_history.json"])
 @pytest.mark.parametrize("by", ["file tool", "script"])
 def test_steering_a_task_from_inside_is_not_allowed_unasked(

@@ -121,6 +121,7 @@ def test_the_list_is_long_enough_and_the_check_sees_each() -> None:
     assert silent == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("term", "own"), [("xterm-256color", OWN), ("dumb", PLAIN)])
 @pytest.mark.parametrize("verbose", [False, True])
 def test_a_sequence_in_a_chat(
@@ -159,6 +160,7 @@ def test_a_sequence_in_a_chat(
     assert reached(t.raw, own) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "args"), [("-p", []), ("-p", ["--verbose"]), ("--task", ["--verbose"])])
 def test_a_sequence_in_one_task_at_a_terminal(
     serve: Callable[..., ScriptedServer], tmp_path: Path, ga_home: Path, mode: str, args: list[str]
@@ -178,6 +180,7 @@ def test_a_sequence_in_one_task_at_a_terminal(
         assert reached(t.raw, PLAIN) == [], t.raw[-500:]
 
 
+@pytest.mark.slow
 def test_a_sequence_in_the_command_line_or_in_saved_sessions(
     serve: Callable[..., ScriptedServer], tmp_path: Path, run_ga: Any
 ) -> None:
@@ -192,6 +195,7 @@ def test_a_sequence_in_the_command_line_or_in_saved_sessions(
         assert reached(t.raw, PLAIN) == [], (last, t.raw[-500:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -402,6 +402,7 @@ NO_SESSIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NO_SESSIONS)
 @pytest.mark.parametrize("suffix", [".jsonl", ".log", ""])
 def test_what_is_no_session_is_refused_and_left(tmp_path: Path, name: str, suffix: str) -> None:  # C041

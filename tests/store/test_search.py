@@ -377,6 +377,7 @@ def _journal(file: Path) -> None:
     Path(f"{file}-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(range(256)) * 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "harm", [Path.unlink, _junk, _zeros, _half, _middle, _empty, _newer, _other_tables, _folder, _journal]
 )

@@ -111,6 +111,7 @@ GRANDCHILDREN = {
 }
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize(
     "end, way",
@@ -155,6 +156,7 @@ def running(word: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("way", GRANDCHILDREN)
 @pytest.mark.parametrize("end", ["stop", "timeout", "close", "exit"])
@@ -832,6 +834,7 @@ LARGE = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LARGE)
 def test_the_usual_limits_stop_a_large_runtime(command: str, box: Sandbox) -> None:
     if not shutil.which(command.removeprefix("TMPDIR=/var/tmp ").split()[0]):

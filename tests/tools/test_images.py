@@ -83,6 +83,7 @@ def test_padding_and_bare_markers_in_a_jpeg_are_stepped_over() -> None:
     assert pixel_size(data[:2] + b"\xff\xff\xff\x01" + data[2:]) == (12, 34)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("cut", [4, 12, 20, 40, 0.5, -20, -3])
 def test_a_damaged_picture_is_refused_before_a_provider_does(p: Path, kind: str, cut: float) -> None:
@@ -112,6 +113,7 @@ def test_what_only_begins_like_a_picture_is_refused(p: Path, data: bytes) -> Non
     assert time.monotonic() - begin < 5  # C080
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1569, 10), (10, 1569), (4000, 3000)])
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_large_picture_is_shrunk(p: Path, kind: str, size: tuple[int, int]) -> None:
