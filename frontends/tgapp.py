@@ -30,6 +30,7 @@ from genericagent.cli.log import in_one_line
 from genericagent.config import Telegram as Settings
 from genericagent.config import resolve_secret
 from genericagent.errors import ConfigError, GAError, SessionError
+from genericagent.extras import EXTRAS, install_command
 from genericagent.faces.markup import Part
 from genericagent.faces.outgoing import Buttons, Gone, Later, Lost, Refused, Unknown
 from genericagent.faces.state import State
@@ -51,7 +52,7 @@ try:
     )
     from telegram.request import HTTPXRequest
 except ImportError as missing:  # an optional extra
-    raise ConfigError("Telegram needs python-telegram-bot: pip install 'genericagent[telegram]'") from missing
+    raise ConfigError(f"Telegram needs python-telegram-bot: {install_command(*EXTRAS['telegram'])}") from missing
 
 if TYPE_CHECKING:
     from agentmain import GenericAgent

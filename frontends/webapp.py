@@ -33,6 +33,7 @@ from frontends.chat_common import File, Hub, Incoming, Waits, menu_of_commands, 
 from genericagent import paths, prompts
 from genericagent.cli.commands import age
 from genericagent.errors import ConfigError, GAError, ToolError
+from genericagent.extras import EXTRAS, install_command
 from genericagent.faces.markup import Part
 from genericagent.faces.outgoing import Buttons, Refused
 from genericagent.faces.state import State
@@ -45,7 +46,7 @@ try:
     import markdown_it  # noqa: F401  # what Markdown is read with
     from aiohttp import web
 except ImportError as missing:  # an optional extra
-    raise ConfigError("the page needs aiohttp and markdown-it-py: pip install 'genericagent[web]'") from missing
+    raise ConfigError(f"the page needs aiohttp and markdown-it-py: {install_command(*EXTRAS['web'])}") from missing
 
 if TYPE_CHECKING:
     from agentmain import GenericAgent

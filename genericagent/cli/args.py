@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from ..safety.policy import Origin
 
-SUBCOMMANDS = ("browser", "memory", "sessions", "schedule", "import", "doctor", "telegram", "web")
 FACES = {  # beside the terminal: module, function, what it is
     "telegram": ("frontends.tgapp", "run_telegram", "the agent as a bot in Telegram (docs/TELEGRAM.md)."),
     "web": ("frontends.webapp", "run_web", "the agent on a page of this machine (docs/WEB.md)."),
 }
+SUBCOMMANDS = ("browser", "memory", "sessions", "schedule", "import", "doctor", *FACES)
 OF_ONE_RUN = {  # what a face has no use for, and its option
     "prompt": "-p", "output_format": "--output-format", "task": "--task", "func": "--func", "reflect": "--reflect",
     "again": "--continue", "resume": "--resume", "llm_no": "--llm_no", "verbose": "--verbose",

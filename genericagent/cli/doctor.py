@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import __version__, control, paths
 from ..config import Config, Model, resolve_secret
 from ..errors import BudgetError, ConfigError, GAError, LLMError, ToolError
+from ..extras import EXTRAS, install_command
 from ..prompts import language, say
 from ..safety.guard import contain, zones_of
 from ..safety.policy import Origin, parse_rules
@@ -178,8 +179,7 @@ def _program() -> Iterator[Line]:
     system = f"{platform.system()} {platform.release()}"
     yield Line("ok", f"genericagent: {__version__}, Python {platform.python_version()}, {system}")
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        pip = f"{shlex.quote(sys.executable)} -m pip install {' '.join(missing)}"
-        yield Line("problem", say("doctor_packages", names=", ".join(missing)), pip)
+        yield Line("problem", say("doctor_packages", names=", ".join(missing)), install_command(*missing))
 
 
 def _home() -> Iterator[Line]:
@@ -306,8 +306,11 @@ def _faces(config: Config) -> Iterator[Line]:
             yield Line("ok", say(f"doctor_face_{extra}"))
             continue
         wanted = extra == "telegram" and config.telegram.token
-        pip = f"{shlex.quote(sys.executable)} -m pip install 'genericagent[{extra}]'"
-        yield Line("problem" if wanted else "note", say("doctor_no_face", face=f"{paths.this_program()} {extra}"), pip)
+        yield Line(
+            "problem" if wanted else "note",
+            say("doctor_no_face", face=f"{paths.this_program()} {extra}"),
+            install_command(*EXTRAS[extra]),
+        )
 
 
 def _paired() -> str:

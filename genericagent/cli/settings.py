@@ -35,7 +35,7 @@ def tools(chat: Chat, args: str) -> None:
         return f"  {name:<28}{about}{' ' * (42 - cells(about))}{told}"
 
     tools, risks = control.verdicts(chat.agent, renew=not chat.running)
-    lines = [row(name, chat.texts[f"tool_{name}"], verdict) for name, verdict in tools.items()]
+    lines = [row(name, chat.texts.get(f"tool_{name}", ""), verdict) for name, verdict in tools.items()]
     lines += [row("", chat.texts[f"risk_{name}"], verdict) for name, verdict in risks.items()]
     chat.say("plain", text="\n".join(lines))
 

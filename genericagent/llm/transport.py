@@ -23,6 +23,7 @@ from .. import __version__
 from ..abort import Abort
 from ..config import is_loopback
 from ..errors import Aborted, LLMError
+from ..extras import EXTRAS, install_command
 from .faults import http_error
 
 READ_SIZE = 65536
@@ -268,7 +269,7 @@ def _network_error(error: Exception, doing: str) -> LLMError:
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, requests.exceptions.InvalidSchema) and "SOCKS" in str(error):
         return LLMError(
-            "the environment names a SOCKS proxy, which needs PySocks: pip install 'genericagent[socks]', or unset "
+            f"the environment names a SOCKS proxy, which needs PySocks: {install_command(*EXTRAS['socks'])}, or unset "
             "ALL_PROXY/HTTPS_PROXY"
         )
     if isinstance(error, (requests.exceptions.SSLError,)):

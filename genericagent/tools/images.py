@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
 from ..errors import ToolError
+from ..extras import EXTRAS, install_command
 from ..llm.blocks import Block, text
 from .files import _content, _open, _regular
 
@@ -161,7 +162,7 @@ def _shrunk(path: str, data: bytes, what: str, max_side: int) -> tuple[bytes, st
     except ImportError:
         raise ToolError(
             f"{path} is too large to be shown as it is ({what}; at most {max_side} pixels a side and {MAX_BYTES} bytes); "
-            f"to have it shrunk: pip install 'genericagent[images]'"
+            f"to have it shrunk: {install_command(*EXTRAS['images'])}"
         ) from None
     try:
         with Image.open(io.BytesIO(data)) as opened:

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from email.utils import formatdate
@@ -22,9 +23,11 @@ from genericagent import prompts
 from genericagent.cli import doctor
 from genericagent.cli.doctor import Line, report, together
 from genericagent.config import Config
+from genericagent.extras import EXTRAS, install_command
 from genericagent.scripted import Reply, ScriptedServer, say
 from llmcore import load_config
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 KEY = "Q7-canary-key-Zf83kx90Lm21"
 BOT = "1234567890:canary-bot-token-abcdefghijklmnopqr"
 
@@ -192,7 +195,18 @@ def test_the_doctor_says_that_there_is_no_telegram_and_no_page(monkeypatch: pyte
     there = None  # type: ignore[assignment]
     telegram, page = [line for line in report(token, offline=True) if "not installed" in line.text]
     assert (telegram.state, page.state) == ("problem", "note")
-    assert telegram.mend.endswith("'genericagent[telegram]'") and page.mend.endswith("'genericagent[web]'")
+    assert "pip install 'python-telegram-bot>" in telegram.mend and "pip install 'aiohttp>" in page.mend
+
+
+def test_what_is_told_to_be_installed_is_what_the_package_asks_for_and_nobody_elses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {name: list(packages) for name, packages in EXTRAS.items()} | {"dev": there["dev"]} == there
+    assert install_command("a>=1").endswith("-m pip install 'a>=1'")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert install_command("a>=1").startswith("uv pip install --python ")
 
 
 def test_the_doctor_finds_no_workspace_before_the_first_task(start: Any) -> None:

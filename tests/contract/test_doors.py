@@ -32,11 +32,17 @@ def test_public_names_exist(door: str) -> None:
     assert [n for n in NAMES[door].split() if not hasattr(module, n)] == []
 
 
+NINE = {
+    "code_run", "file_read", "file_write", "file_patch", "web_scan", "web_execute_js", "ask_user",
+    "update_working_checkpoint", "start_long_term_update",
+}  # fmt: skip
+
+
 def test_schema_and_methods_belong_together() -> None:
     schema = json.loads((ROOT / "assets" / "tools_schema.json").read_text(encoding="utf-8"))
     names = {t["function"]["name"] for t in schema}
     methods = set(ga.GenericAgentHandler(parent=None).tool_names())
-    assert names == methods and len(names) == 9
+    assert names == methods and names >= NINE
 
 
 @pytest.mark.parametrize("door", [*NAMES, "genericagent", "genericagent.cli.args"])
@@ -58,7 +64,7 @@ def test_faces_are_not_imported_by_the_core() -> None:
 
 # Who may know whom: a room imports from the lines above its own, never from its own line or one below.
 LAYERS = [
-    "errors tags plugins __version__", "abort paths", "prompts store", "safety", "config display schedule", "llm browser",
+    "errors tags plugins __version__", "abort extras paths", "prompts store", "safety", "config display schedule", "llm browser",
     "memory project_notes TMWebDriver simphtml", "tools", "agent_loop control llmcore", "ga", "agentmain", "scripted",
     "cli", "faces", "frontends reflect",
 ]  # fmt: skip

@@ -1125,7 +1125,7 @@ def test_what_is_missing_is_said_in_one_line(run_ga: Any, ga_home: Path, tmp_pat
     else:
         pytest.importorskip("telegram")
     done = run_ga("telegram", env=env)
-    words = {"no token": "@BotFather", "no model": "key", "no library": "genericagent[telegram]"}[problem]
+    words = {"no token": "@BotFather", "no model": "key", "no library": "pip install 'python-telegram-bot"}[problem]
     assert done.returncode == 1 and words in done.stderr and done.stderr.count("\n") == 1
 
 

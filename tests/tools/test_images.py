@@ -150,7 +150,7 @@ def test_every_colour_mode_can_be_shrunk(p: Path, mode: str, kind: str) -> None:
 def test_without_pillow_a_large_one_is_refused_with_the_hint(p: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large, small = drawn("png", (1600, 20)), drawn("png", (16, 20))
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ToolError, match=r"1600x20 pixels.*pip install 'genericagent\[images\]'"):
+    with pytest.raises(ToolError, match=r"1600x20 pixels.*pip install 'Pillow>"):
         image_block(put(p, large))  # C080
     assert image_block(put(p, small))["type"] == "image"
     with pytest.raises(ToolError, match=r"bytes.*pip install"):
