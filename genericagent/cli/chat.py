@@ -45,6 +45,7 @@ REPLAYED = 10  # things of a conversation that is resumed
 STUCK = 8.0  # seconds after a signal in which the program ends by itself
 CHOICE_CHARS = 300  # of an answer that the model offers, and that is sent when it is taken
 # commands whose arguments are not to come from a paste, or are a message, whose pastes are looked into when it is sent
+SLIP = 3  # characters that are no message where a command asks for a choice
 AS_TYPED = ("approve", "sandbox", "steer", "plan")
 ALONE = {"/": "slash_alone", "!": "bang_alone"}  # begun and not gone on with
 MOST_BANNER = 1000  # characters of a line of the first screen
@@ -234,7 +235,9 @@ class Chat:
         try:
             if (menu := self.menu) and (row := menu.row(text)) is not None:
                 return self.chosen(row)
-            if menu and menu.rows and text.isdecimal():  # a slip: as an answer it would be taken for a choice
+            if menu and not menu.other and text.lower() in self.texts["may_no"].split():
+                return self.dismiss()
+            if menu and menu.rows and (text.isdecimal() or len(text) <= SLIP and not menu.other):  # no message is meant
                 last = menu.first + len(menu.rows) - 1
                 return self.error("no_choice", n=one_line(text, 20), first=menu.first, last=last)
             if text.startswith("!"):

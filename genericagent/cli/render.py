@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from .. import paths
 from ..safety.term import Stripper, clean, one_line, only_colours
 from .cells import WORD, broken, wrapped
+from .changes import diff
 
 LONGEST_LINE = 4_000  # characters without a line feed before a soft break
 LONGEST_BLOCK = 8_000  # characters of an unfinished block before what is there gets shown
@@ -282,6 +283,11 @@ class ToolOutput:
         *lines, self.last = (self.last + text).split("\n")
         return [piece for line in lines for piece in self._line(line)]
 
+    def add(self, text: str) -> list[Piece]:
+        """Text that is not from the loop."""
+        self._mode = "plain"
+        return self.feed(text)
+
     def finish(self) -> list[Piece]:
         rest, self.last = self.last, ""
         return self._line(rest) if rest else []
@@ -358,6 +364,7 @@ class View:
         self._strip = Stripper()
         self._reader = Reader(self.texts, self.verbose)
         self._tool: ToolOutput | None = None
+        self._patch = ""  # what the running call changes, as lines
         self._expect_header = self._over = False
         self.turn = 0
         self._held: list[Piece] = []  # what the model has said in this turn, as long as it may be folded
@@ -469,7 +476,9 @@ class View:
             pieces = [*self._end_turn(), *self._fold_turn()]
             line = Piece("tool", one_line(str(event.get("name"))), hint(event.get("args") or {}))
             at_once = 10**9 if self.verbose else 0 if self._alive else OUTPUT_WHOLE
-            self._tool = ToolOutput(line, at_once)
+            self._tool, args = ToolOutput(line, at_once), event.get("args") or {}
+            patch = [str(args.get(key) or "") for key in ("old_content", "new_content")]
+            self._patch = clean(diff(*patch)) if any(patch) else ""
             return pieces
         if kind == "tool_done" and self._tool:
             return self._tool_done(self._tool, bool(event.get("ok")), clean(str(event.get("result") or "")))
@@ -485,8 +494,10 @@ class View:
         return []
 
     def _tool_done(self, tool: ToolOutput, ok: bool, result: str) -> list[Piece]:
-        seconds = int(self._clock() - self._since)
-        shown = [*tool.finish(), *self.preview(tool)]
+        seconds, told = int(self._clock() - self._since), list[Piece]()
+        if ok and self._patch:
+            told = tool.add(f"{one_line(result)}\n{self._patch}\n")
+        shown = [*told, *tool.finish(), *self.preview(tool)]
         self._tool, self._since = None, self._clock()
         if tool.quiet and ok:
             return []

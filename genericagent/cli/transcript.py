@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
 
 from .. import tags
@@ -21,9 +20,9 @@ from ..safety.term import one_line
 from ..store.restored import message_from, title_of
 from ..tools.reply_content import extract_content
 from . import render
+from .changes import diff
 from .render import hint
 
-DIFFED = 200  # lines of each side that are compared; of more, all the old and all the new ones are shown
 SHORT = 72  # characters of an argument that stays among the others
 _FAILED = re.compile(r'\{"status": "(?:error|timeout|stopped)"')
 _TOOLS = re.compile(r'# \S+\n\{"name": ')  # the list of tools that the text protocol tells
@@ -300,20 +299,6 @@ def _pieces(name: str, args: dict[str, Any], seen: Seen) -> list[Piece]:
     if args and args.keys() != {"path"}:  # that is short, and the hint
         out.insert(0, Piece("", "json", seen(_json(args))))
     return out
-
-
-def diff(old: str, new: str) -> str:
-    """Lines with "-", "+" or a blank before them."""
-    a, b = old.split("\n") if old else [], new.split("\n") if new else []
-    ops: Iterable[tuple[str, int, int, int, int]] = [("replace", 0, len(a), 0, len(b))]
-    if max(len(a), len(b)) <= DIFFED:
-        ops = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
-    out: list[str] = []
-    for op, i, j, k, m in ops:
-        out += (
-            [f" {line}" for line in a[i:j]] if op == "equal" else [f"-{x}" for x in a[i:j]] + [f"+{x}" for x in b[k:m]]
-        )
-    return "\n".join(out)
 
 
 def _json(value: Any) -> str:

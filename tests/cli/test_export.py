@@ -18,10 +18,11 @@ from markdown_it import MarkdownIt
 
 from genericagent import paths, prompts
 from genericagent.cli import commands, export_text
+from genericagent.cli.changes import diff
 from genericagent.cli.export import OSC52_BYTES, export
 from genericagent.cli.export_page import as_html
 from genericagent.cli.export_text import as_markdown, fenced
-from genericagent.cli.transcript import Said, diff, transcript
+from genericagent.cli.transcript import Said, transcript
 from genericagent.errors import GAError, SessionError
 from genericagent.safety.redact import Redactor
 from genericagent.safety.term import clean

@@ -287,6 +287,15 @@ def test_a_new_file_is_called_overwritten() -> None:
     assert plain(pieces) == "✓ file_write  new.txt\n  /w/new.txt: 3 bytes\n"
 
 
+def test_what_a_patch_changes_is_shown_and_nothing_of_one_that_failed() -> None:
+    args = {"path": "a.py", "old_content": "x\nfor i in 9:\x1b[31m", "new_content": "x\nfor i in 10:"}
+    pieces = play(tool("file_patch", args, [], result="/w/a.py: replaced at line 2"))
+    shown = ["✓ file_patch  a.py", "  /w/a.py: replaced at line 2", "   x", "  -for i in 9:", "  +for i in 10:"]
+    assert plain(pieces).splitlines() == shown
+    failed = plain(play(tool("file_patch", args, [], ok=False, result="no match")))
+    assert failed == "✗ file_patch  a.py\n  no match\n"
+
+
 def test_a_tools_time_and_an_interrupted_tool() -> None:
     now = [0.0]
     view = View(TEXTS, clock=lambda: now[0])
