@@ -1,7 +1,7 @@
 # Each word is all that is needed on a fresh machine with python3 (and its venv module) and make.
 #   make chat     install into .venv and start the chat;  make chat ARGS="--demo"
 #   make test     all tests;  make test ARGS="tests/llm -k retry"
-#   make check    what CI runs: format, lint, types, tests
+#   make check    before a commit: format, lint, types, all tests but the slow ones
 # Another Python (3.11 or newer):  make chat PYTHON=python3.12
 
 PYTHON ?= python3
@@ -12,11 +12,14 @@ SOURCES := agent_loop.py agentmain.py ga.py llmcore.py simphtml.py TMWebDriver.p
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test check lint type bench fmt lock clean FORCE
+UNIT   := $(addprefix tests/, $(addsuffix .py, llm/test_convert llm/test_history llm/test_sse llm/test_textproto llm/test_usage \
+          llm/test_wire store/test_outbox test_agent_loop test_handler test_config safety/test_policy safety/test_term \
+          cli/test_render cli/test_composer tools/test_arguments))
+.PHONY: help chat test check unit lint type bench fmt lock clean FORCE
 
 help:
 	@sed -n 's/^#   //p' Makefile
-	@echo 'others: lint type fmt lock bench clean'
+	@echo 'others: unit lint type fmt lock bench clean'
 
 # Stamps make the second start quick. The environment is made anew when another PYTHON is asked for.
 ifneq ($(origin PYTHON),file)
@@ -54,7 +57,11 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: lint type
-	$(MAKE) test
+	$(BIN)/python -m pytest -n 3 -m "not slow" $(ARGS)
+
+# What has no process, no browser and no terminal, in seconds.
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(UNIT) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

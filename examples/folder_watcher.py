@@ -11,6 +11,8 @@ seen: set[Path] = set()
 
 def init(args: dict[str, str]) -> None:
     global folder
+    if odd := args.keys() - {"folder"}:
+        raise ValueError(f"no such option: {', '.join(odd)}")
     folder = Path(args.get("folder", folder)).expanduser()
     seen.update(folder.glob("*.pdf"))  # what is there already stays as it is
 

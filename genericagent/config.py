@@ -345,10 +345,12 @@ def model_from(
 def _check(model: Model, source: str) -> None:
     address = urlsplit(model.base_url)
     if address.scheme not in ("http", "https") or not address.hostname or re.search(r"[\s\\]", model.base_url):
-        raise ConfigError(f"{source}: base_url must begin with https:// and name a host, not {_told(model.base_url)}")
+        raise ConfigError(
+            f"{source}: base_url must begin with https:// (or http:// on this machine) and name a host, not {_told(model.base_url)}"
+        )
     if address.scheme == "http" and not is_loopback(model.base_url):
         raise ConfigError(
-            f"{source}: base_url http://{address.hostname} sends the key unprotected; use https, or a tunnel to a "
+            f"{source}: base_url http://{address.hostname} sends the key and all that is said unprotected; use https, or a tunnel to a "
             f"loopback address"
         )
     if not model.api_key and not is_loopback(model.base_url):

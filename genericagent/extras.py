@@ -17,6 +17,7 @@ EXTRAS = {  # as in pyproject.toml
     "telegram": ("python-telegram-bot>=21.5,<23", "markdown-it-py>=3,<5"),
     "web": ("aiohttp>=3.9,<4", "markdown-it-py>=3,<5"),
 }
+NEEDED = ("requests", "prompt_toolkit", "rich", "websockets")
 
 
 def install_command(*packages: str) -> str:

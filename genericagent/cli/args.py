@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from .. import __version__, paths
 from ..config import CHOICES
 from ..errors import ConfigError, GAError, UsageError
+from ..extras import NEEDED, install_command
 from ..safety.term import clean, one_line
 from .cells import fitted
 from .log import start_log
@@ -126,6 +128,9 @@ def _run(argv: Sequence[str]) -> int:
         return int(end.code or 0)
     args.given = given
     _refuse_nonsense(args)
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        told = f"{', '.join(missing)} is missing in {sys.executable}: run it with the Python of the environment that it was"
+        raise ConfigError(f"{told} installed into (.venv/bin/ga after `make chat`), or {install_command(*missing)}")
     if args.bg:
         from .task_mode import detach
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import __version__, control, paths
 from ..config import Config, Model, resolve_secret
 from ..errors import BudgetError, ConfigError, GAError, LLMError, ToolError
-from ..extras import EXTRAS, install_command
+from ..extras import EXTRAS, NEEDED, install_command
 from ..prompts import language, say
 from ..safety.guard import contain, zones_of
 from ..safety.policy import Origin, parse_rules
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from agentmain import GenericAgent
 
 LIMIT, PATIENCE = 10.0, 8.0  # seconds for a check, and for a call that one makes
-NEEDED = ("requests", "prompt_toolkit", "rich", "websockets")
 FACES = {"telegram": ("telegram", "markdown_it"), "web": ("aiohttp", "markdown_it")}  # by the extra's name
 INDENT = " " * 8  # what a line says stands behind its state
 LITTLE = 500 << 20  # bytes of free disk below which there is a problem

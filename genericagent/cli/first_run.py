@@ -177,7 +177,9 @@ def _failed(error: GAError, entry: dict[str, str]) -> str:
     """What went wrong, in one line without the key, and what it most likely means."""
     hidden = Config(models=[Model("", "", "", base_url=entry["base_url"], api_key=entry["api_key"])]).hidden()
     status = error.status if isinstance(error, LLMError) else 0
-    hint = {401: "refused", 403: "refused", 404: "not_found", None: "unreachable"}.get(status)
+    lost = "no_server" if is_loopback(entry["base_url"]) else "unreachable"
+    nothing = "no_model" if entry["model"] else "not_found"
+    hint = {401: "refused", 403: "refused", 404: nothing, None: lost}.get(status)
     line = one_line(Redactor(hidden)(str(error)), 400)
     return f"{line}\n{_say(hint)}" if hint else line
 
