@@ -257,6 +257,7 @@ def test_an_entry_of_nonsense_is_skipped_and_the_next_one_works(tmp_path: Path, 
     assert names(found)[-1] == "good" and len(found.models) == 1 and "config.toml:1" in found.problems[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text"),
     [("config.toml", "llm = [1, 2]\n"), ("config.toml", "[telegram]\nallowed_users = ['abc']\n"), ("config.toml", "a = " + "[" * 3000),

@@ -43,6 +43,7 @@ def test_only_the_doors_and_the_package_are_at_the_top(wheel: Path) -> None:
     assert "genericagent/py.typed" in names
 
 
+@pytest.mark.slow
 def test_the_installed_command_works_and_writes_only_into_the_home(
     wheel: Path, tmp_path: Path, model_server: Any, ga_home: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_the_daily_cap_binds_all_runs_together(start: Start) -> None:  # C143
     assert "of $0.05" in third.usage_text()
 
 
+@pytest.mark.slow
 def test_a_call_that_is_stopped_or_drops_is_counted_all_the_same(start: Start) -> None:
     agent, _ = start([say("x" * 3000, chunk=100, drop_text=2000), say("whole", usage=DEAR)])
     end = do(agent, "hi")
@@ -153,6 +154,7 @@ def test_usage_stands_in_the_journal_and_by_turn_task_session_and_day(start: Sta
     assert [r["input"] for r in records if r["type"] == "usage"][1:] == [1000, 1000]
 
 
+@pytest.mark.slow
 def test_time_ends_a_tool_and_a_silent_model(start: Start) -> None:
     agent, _ = start([call("code_run", type="bash", script="echo begun; sleep 60")], max_time=1.0)
     end = do(agent, "work")

@@ -158,6 +158,7 @@ def test_a_value_keeps_its_kind(driver: TMWebDriver, code: str, kind: str, wante
     assert returned.get("value") == wanted or code == "{}", returned
 
 
+@pytest.mark.slow
 def test_large_and_deep_values_arrive(driver: TMWebDriver) -> None:
     assert value(driver, "'x'.repeat(5e6)") == "x" * 5_000_000
     assert value(driver, "Array.from({length: 2e5}, (_, i) => i)") == list(range(200_000))
@@ -196,6 +197,7 @@ def test_what_code_declares_does_not_get_into_the_pages_way(driver: TMWebDriver,
     until(lambda: value(driver, "document.title") == "page")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "error"),
     [
@@ -219,6 +221,7 @@ def test_code_that_throws_late_is_not_run_twice(driver: TMWebDriver) -> None:
 # limits
 
 
+@pytest.mark.slow
 def test_a_call_that_never_ends_ends_alone(driver: TMWebDriver) -> None:  # C097
     def run(code: str) -> dict[str, Any]:
         return driver.execute_js(code, 1.5, driver.session)
@@ -452,6 +455,7 @@ def test_without_a_page_one_is_made(bridged: Bridged) -> None:
     assert len(bridged.driver.get_all_sessions()) == 1
 
 
+@pytest.mark.slow
 def test_two_agents_do_not_get_into_each_others_tabs(driver: TMWebDriver, site: Site, shared: Bridged) -> None:  # C083
     driver.jump(site.url + "/two?a")
     program = (
@@ -718,6 +722,7 @@ def test_without_the_debugger_the_page_itself_runs_the_code(bridged: Bridged, si
         driver.execute_js({"cmd": "screenshot"})
 
 
+@pytest.mark.slow
 def test_the_user_pauses_and_chooses_tabs(bridged: Bridged, site: Site) -> None:
     driver, worker = bridged.driver, bridged.chromium.worker
     driver.jump(site.url + "/")
@@ -745,6 +750,7 @@ def state(bridged: Bridged) -> Any:
     return bridged.chromium.popup("document.querySelector('#state')?.textContent")
 
 
+@pytest.mark.slow
 def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
     popup = bridged.chromium.popup
     until(lambda: state(bridged) == "Connected")
@@ -831,6 +837,7 @@ def test_it_reconnects_after_a_restart_of_the_worker(bridged: Bridged, site: Sit
     assert driver.status()["browsers"][0]["id"] == before
 
 
+@pytest.mark.slow
 def test_it_reconnects_after_a_restart_of_ours_and_a_second_process_takes_over(bridged: Bridged) -> None:
     assert value(bridged.driver, "1") == 1
     second = TMWebDriver(home=bridged.home)
@@ -862,6 +869,7 @@ def test_status_is_a_real_round_trip(
     assert bridged.driver.status()["gone"] is not None
 
 
+@pytest.mark.slow
 def test_two_profiles_are_named_and_addressed(bridged: Bridged, site: Site, tmp_path: Path) -> None:  # C088
     driver = bridged.driver
     driver.jump(site.url + "/two?first")

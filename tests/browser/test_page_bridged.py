@@ -46,6 +46,7 @@ def test_a_form_in_a_closed_shadow_root_is_read_filled_in_and_sent(bridge: Any, 
     assert "value=4711" in str(result["changes"]) and "Paid" in str(result["changes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "kind"), [("/a.pdf", "application/pdf"), ("/a.png", "image/png")])
 def test_a_tab_without_a_page_says_what_it_shows(bridge: Any, site: Any, path: str, kind: str) -> None:
     driver = bridge.driver
@@ -102,6 +103,7 @@ def test_a_page_of_twenty_megabytes_holds_up_nobody_else(bridge: Any, site: Any)
     ]
 
 
+@pytest.mark.slow
 def test_a_frame_of_another_extension_stops_only_the_debugger(tmp_path: Path, site: Any) -> None:
     """As password managers put them into pages: from then on the browser lets no debugger in."""
     other = tmp_path / "other"

@@ -111,6 +111,7 @@ def test_changes_in_a_closed_shadow_root_are_told(show: Show) -> None:
 FRAMES = {"/in": "<button onclick=\"this.textContent = 'Pushed'\">Push</button>"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["/in", "{other}/in"])
 def test_el_reaches_into_frames_whatever_their_origin(show: Show, source: str) -> None:
     tab = show(f"<button>Top</button><iframe src='{source}'></iframe>", FRAMES)

@@ -100,6 +100,7 @@ def js(script: Any, **more: Any) -> Reply:
     return call("web_execute_js", script=script if isinstance(script, str) else json.dumps(script), **more)
 
 
+@pytest.mark.slow
 def test_a_ticket_is_booked_on_a_site_with_login_shadow_form_dialog_and_new_tab(play: Play) -> None:
     seen: list[str] = []
 
@@ -239,6 +240,7 @@ def talk(paired: Path, model_server: Any, run_agent: Any, monkeypatch: pytest.Mo
     return start
 
 
+@pytest.mark.slow
 def test_a_page_gets_a_model_that_obeys_it_nowhere_else(  # C148
     paired: Path, talk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +271,7 @@ def test_a_page_gets_a_model_that_obeys_it_nowhere_else(  # C148
     assert not passed, [(name, results[last[name]]) for name in passed]
 
 
+@pytest.mark.slow
 def test_everyday_work_in_the_browser_asks_nothing(talk: Any) -> None:
     shop = "<title>Shop</title><input name=q><button onclick=\"this.textContent='Found'\">Search</button> <a href='{other}/item'>Item</a>"
     with serving(
@@ -353,6 +356,7 @@ def test_a_page_that_is_too_long_goes_on_where_it_was_cut(talk: Any) -> None:
     assert shown[0] and shown[1] and shown[0] + shown[1] == list(range(len(shown[0]) + len(shown[1])))
 
 
+@pytest.mark.slow
 def test_the_users_stop_ends_a_script_that_never_ends(talk: Any) -> None:
     with serving({"/": "<p>hello"}) as site:
         endless = js({"cmd": "js", "code": "await new Promise(() => {})", "timeout": 60})
@@ -432,6 +436,7 @@ def test_a_frame_of_another_site_is_judged_by_its_own_place(talk: Any) -> None:
     assert not [path for path in other.seen if path.startswith("/steal")]
 
 
+@pytest.mark.slow
 def test_an_answer_for_the_conversation_opens_one_place_and_a_look_no_more_than_looks(
     talk: Any, paired: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -804,6 +804,7 @@ def test_a_resumed_conversation_shows_raw_calls_and_its_answer_twice(
     assert told == ("\n❯ go\n✗ code_run  bash: echo out; false\n\nDone it. …\n\n❯ and then?\n\nAll good.\n\n • c\n • d")
 
 
+@pytest.mark.slow
 def test_a_child_swallows_the_users_keys(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:  # C046
     script = "echo started; read x; echo \"read=[$x]\"; python3 -c 'input()' || echo no input; sleep 1"
     t, _ = served(call("code_run", type="bash", script=script), say("Both saw the end of their input."))
@@ -816,6 +817,7 @@ def test_a_child_swallows_the_users_keys(served: Callable[..., tuple[Terminal, S
     assert termios.tcgetattr(t.fd) == mode
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_more_than_the_command(served: Callable[..., tuple[Terminal, ScriptedServer]]) -> None:  # C059
     loop = "for i in 1 2 3 4 5; do echo line $i; sleep 1; done"
     t, server = served(call("code_run", type="bash", script=loop), say("It was stopped."))

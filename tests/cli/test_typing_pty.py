@@ -100,6 +100,7 @@ def test_a_dropped_picture_is_only_a_path(start: Start, tmp_path: Path) -> None:
     t.until(lambda: t.input() == str(broken))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wl-paste", "xclip", "pngpaste"])
 def test_the_clipboards_picture_cannot_be_pasted(start: Start, tmp_path: Path, name: str) -> None:
     picture, programs = png(tmp_path / "a.png"), tmp_path / "bin"

@@ -644,6 +644,7 @@ def test_a_session_of_an_earlier_version_has_no_turns() -> None:
 # sessions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by", "options"), [("sub-agent", {"depth": 1}), ("watcher", {"origin": "watcher"})])
 def test_a_run_that_the_user_did_not_begin_is_listed_as_theirs(
     start: Start, run_agent: Any, run_ga: Any, by: str, options: dict[str, Any]

@@ -102,6 +102,7 @@ def files() -> list[Path]:
     ]
 
 
+@pytest.mark.slow
 def test_rooms_import_only_downwards() -> None:
     faults, seen = [], 0
     for file in files():

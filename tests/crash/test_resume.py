@@ -55,6 +55,7 @@ def kill_group_of(mark: Path) -> None:
     os.killpg(int(mark.read_text()), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["native", "text"])
 def test_a_kill_during_a_tool_leaves_a_session_that_goes_on(
     model_server: Any, launch: Any, ga_home: Path, protocol: str
@@ -125,6 +126,7 @@ def test_kills_at_random_moments_never_lose_an_acknowledged_request(
     assert [w for w in words if w not in told] == []
 
 
+@pytest.mark.slow
 def test_two_processes_never_write_one_session(model_server: Any, launch: Any, ga_home: Path) -> None:  # C043
     server = model_server([say("the word is zebra")])
     program = launch(server, "-p", "a word?")

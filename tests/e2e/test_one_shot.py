@@ -145,6 +145,7 @@ def test_the_good_entry_works_beside_a_broken_one(model_server: Any, run_ga: Any
     assert "config.toml:1" in done.stderr, "the broken one is named"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_an_empty_request_is_refused(play: Any, text: str, tmp_path: Path) -> None:  # C140
     for args in (["-p", text], ["-p", "-"]):
@@ -240,6 +241,7 @@ def test_a_hand_edited_call_with_null_arguments_is_listed_and_resumed(
     assert done.returncode == 0 and server.requests[0].body["messages"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args", [["--nonsense"], ["-p", "x", "--task", "y"], ["--input", "x"], ["--max-turns", "0"], ["--max-turns", "many"], ["-p"],
              ["no/such/folder"], ["--sandbox", "on", "-p", "x"], ["--net", "no", "-p", "x"], ["--llm_no", "x", "-p", "hi"]],
@@ -257,6 +259,7 @@ def test_a_model_number_that_is_not_there(play: Any) -> None:
 # surroundings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env",
     [
@@ -355,6 +358,7 @@ def test_the_reply_with_an_unknown_status_is_an_error(play: Any) -> None:
     assert done.returncode == 1 and "web page" in one_line(done)
 
 
+@pytest.mark.slow
 def test_a_key_that_the_provider_repeats_is_written_nowhere(play: Any, run_ga: Any, ga_home: Path) -> None:  # C149
     reply = fail(401, "Incorrect API key provided: key-for-test. Mind the dash.")
     for args in (["--task", "job", "--input", "hi"], ["-p", "hi"], ["-p", "hi", "--output-format", "json"]):
@@ -431,6 +435,7 @@ def test_a_plugin_that_exits_is_reported_and_skipped(play: Any, ga_home: Path, e
     assert done.returncode == 1 and "mykey.py" in one_line(done) and server.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "env"), [(["--cwd", "~nouser-here"], {}), (["--config", "~nouser-here/x"], {}), ([], {"GA_HOME": "~nouser-here"}),
                       (["--cwd", ""], {}), (["--resume", ""], {}), (["--config", ""], {}), (["--max-time", "nan"], {}), (["--llm_no", "-1"], {})],
@@ -473,6 +478,7 @@ def test_result_json_is_valid_whatever_the_model_says(model_server: Any, run_ga:
     json.loads((ga_home / "temp" / "job" / "result.json").read_bytes().decode("utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "history",
     ['[{"role":"user","content":["hi"]}]', '[{"role":"user","content":[{"type":"text"}]}]', "[5]", "[" * 100_000, "{}"],

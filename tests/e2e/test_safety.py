@@ -75,6 +75,7 @@ def test_the_network_of_the_sandbox_can_be_switched_off(play: Play, model_server
     assert bool(other.strays) is reached, told(server)
 
 
+@pytest.mark.slow
 @NEEDS_BWRAP
 @pytest.mark.parametrize(
     ("script", "left"),

@@ -94,6 +94,7 @@ def gone(home: Path, seconds: float = 60) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_eight_at_once_dont_mix(served: Any, run_ga: Any, ga_home: Path) -> None:
     def model(body: dict[str, Any], n: int) -> Reply:
         request = asked(body)

@@ -95,6 +95,7 @@ def test_a_task_name_is_one_file_name(play: Any, name: str) -> None:
     assert done.returncode == 2 and server.requests == [] and "task name" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_exit_code_says_why_it_ended(play: Any, folder: Path) -> None:  # C139 C037
     loop = lambda body, n: call("code_run", type="bash", script=f"echo {n}")  # noqa: E731
     cases: list[tuple[Any, list[str], int, str]] = [

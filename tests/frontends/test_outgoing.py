@@ -172,6 +172,7 @@ def test_a_file_that_was_changed_for_a_link_after_it_was_judged_is_not_read(tmp_
             atomic.read_there(path, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="exchanges two names in one step, as Linux can")
 def test_a_folder_that_is_ever_exchanged_for_a_link_gives_nothing_away(tmp_path: Path) -> None:
     work, outside = tmp_path / "work", tmp_path / "outside"

@@ -86,6 +86,7 @@ def test_strangers_get_silence_whatever_they_send(telegram: Any) -> None:  # C12
     assert len(bot.server.requests) == 1 and set(fake.chats) == {7}
 
 
+@pytest.mark.slow
 def test_no_list_of_users_means_nobody_until_the_code_of_the_terminal_comes(telegram: Any) -> None:
     bot = telegram(echo, allowed_users=[])
     fake = bot.fake
@@ -163,6 +164,7 @@ def test_the_token_is_in_no_log_session_screen_or_chat(telegram: Any, monkeypatc
 # commands
 
 
+@pytest.mark.slow
 def test_every_command_answers_and_an_unknown_one_lists_them(telegram: Any) -> None:
     bot = telegram(echo)
     fake = bot.fake
@@ -263,6 +265,7 @@ def test_fifty_thousand_characters_arrive_once_and_in_order_through_twenty_waits
     assert sum("<b>" in m["text"] for m in messages) == len(messages)  # a wait did not cost the markup
 
 
+@pytest.mark.slow
 def test_edits_keep_their_distance(telegram: Any) -> None:
     bot = telegram([Reply(text="word " * 400, chunk=5, pace=0.002)], edit=0.5)
     times: list[float] = []
@@ -369,6 +372,7 @@ def test_an_album_is_one_task_with_each_caption_at_its_picture(telegram: Any) ->
     assert [path.read_bytes()[-2:] for path in stored] == [b"f0", b"f1", b"f2", b"er"]
 
 
+@pytest.mark.slow
 def test_files_get_names_of_ours_and_too_large_ones_are_told(telegram: Any) -> None:
     bot = telegram(echo, max_file_mb=0.001)
     fake = bot.fake
@@ -641,6 +645,7 @@ def test_buttons_from_before_a_restart_say_that_they_are_expired(telegram: Any) 
 # the queue
 
 
+@pytest.mark.slow
 def test_three_messages_during_a_task_are_each_told_and_each_answered(telegram: Any) -> None:  # C124 C161
     bot = telegram(seq(slow(1.5), then=echo))
     fake = bot.fake
@@ -656,6 +661,7 @@ def test_three_messages_during_a_task_are_each_told_and_each_answered(telegram: 
     assert sum("Queued (" in text for text in fake.texts()) == 3
 
 
+@pytest.mark.slow
 def test_stop_ends_the_task_its_processes_and_its_output_and_not_the_next_task(telegram: Any) -> None:  # C122 C161
     def script(body: dict[str, Any], n: int) -> Reply:
         if "quick one" in asked(body):
@@ -842,6 +848,7 @@ def test_a_command_and_a_message_behind_it_keep_their_order(telegram: Any) -> No
     assert len(bot.server.requests[-1].body["messages"]) == 1
 
 
+@pytest.mark.slow
 def test_what_comes_of_an_album_after_a_stop_went_with_it(telegram: Any) -> None:
     bot = telegram(echo, album=0.8)
     for name in ("p1", "p2"):
@@ -931,6 +938,7 @@ def test_notes_of_telegram_and_a_moving_place_are_no_messages(telegram: Any) -> 
     assert not [t for t in bot.fake.texts() if "something else" in t or "edits" in t]
 
 
+@pytest.mark.slow
 def test_steer_reaches_the_running_task(telegram: Any) -> None:
     bot = telegram(seq(slow(1.0), then=say("done")))
     bot.fake.message("work")
@@ -943,6 +951,7 @@ def test_steer_reaches_the_running_task(telegram: Any) -> None:
 # endurance
 
 
+@pytest.mark.slow
 def test_nothing_runs_twice_and_nothing_is_lost_after_kill_9(telegram: Any) -> None:  # C115
     def script(body: dict[str, Any], n: int) -> Reply:
         text = asked(body)
@@ -1009,6 +1018,7 @@ def test_a_command_with_the_name_of_the_bot_is_done_after_a_restart(telegram: An
     bot.fake.wait_text("today, all runs")
 
 
+@pytest.mark.slow
 def test_a_second_copy_is_refused_and_409_is_told_and_got_over(telegram: Any) -> None:  # C116
     bot = telegram(echo)
     second = bot.start(ready=False)
@@ -1052,6 +1062,7 @@ def test_a_bot_hears_again_when_numbers_begin_anew_after_a_quiet_week(telegram: 
     assert len(bot.server.requests) == 2
 
 
+@pytest.mark.slow
 def test_a_poll_that_hangs_is_given_up_and_messages_come_through_again(telegram: Any) -> None:
     bot = telegram(echo)
     bot.fake.hanging.set()
@@ -1225,6 +1236,7 @@ def test_a_whole_day(telegram: Any) -> None:
     assert not any(message["buttons"] for message in fake.chats[7].values())
 
 
+@pytest.mark.slow
 def test_a_state_that_cannot_be_written_ends_the_bot_and_loses_nothing(telegram: Any) -> None:
     bot = telegram(echo)
     state = bot.home / "faces/telegram.json"

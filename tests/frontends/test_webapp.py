@@ -37,6 +37,7 @@ def asked(body: dict[str, Any]) -> str:
     return " ".join(text.split("\n\n")[0].split())[:300]
 
 
+@pytest.mark.slow
 def test_without_the_token_there_is_nothing_but_the_empty_page(webapp: Any) -> None:
     page = webapp(echo)
     body, kind = form({"text": "rm everything"}, {})
@@ -109,6 +110,7 @@ def test_every_answer_forbids_what_the_page_does_not_need(webapp: Any) -> None:
     assert not re.findall(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|DOMParser", text)
 
 
+@pytest.mark.slow
 def test_no_path_leads_to_a_file_that_was_not_handed_over(webapp: Any) -> None:
     page = webapp(seq(say("here: [FILE:out.txt]"), say("and: [FILE:../faces/web.token]"), then=echo))
     (page.temp / "out.txt").write_text("the result")
@@ -132,6 +134,7 @@ def test_no_path_leads_to_a_file_that_was_not_handed_over(webapp: Any) -> None:
     assert not (page.home / "faces/web-files").exists()
 
 
+@pytest.mark.slow
 def test_what_is_too_much_or_malformed_is_refused_and_the_page_lives(webapp: Any) -> None:
     page = webapp(echo)
     kind = {"Content-Type": "multipart/form-data; boundary=b"}
@@ -281,6 +284,7 @@ def test_the_token_is_shown_once_and_is_in_nothing_that_is_kept(webapp: Any, mon
     assert holders == [file]
 
 
+@pytest.mark.slow
 def test_a_held_port_a_second_copy_and_a_missing_library_are_one_line(
     run_ga: Any, ga_home: Path, tmp_path: Path, model_server: Any
 ) -> None:
@@ -299,12 +303,13 @@ def test_a_held_port_a_second_copy_and_a_missing_library_are_one_line(
     assert done.returncode == 1 and re.fullmatch(r"error: the page is served already \(pid \d+\).*\n", done.stderr)
     (tmp_path / "aiohttp.py").write_text("raise ImportError('not here')\n")
     done = run_ga("web", env={**env, "PYTHONPATH": str(tmp_path)})
-    assert done.returncode == 1 and re.fullmatch(r"error: .*pip install 'genericagent\[web\]'\n", done.stderr)
+    assert done.returncode == 1 and re.fullmatch(r"error: .*pip install 'aiohttp>.* 'markdown-it-py>.*\n", done.stderr)
     (ga_home / "config.toml").write_text("[web]\nport = 70000\n")
     done = run_ga("web", env=env)
     assert done.returncode == 1 and re.fullmatch(r"error: .*port must be 0 to 65535.*\n", done.stderr)
 
 
+@pytest.mark.slow
 def test_a_face_takes_the_demo_and_refuses_what_is_for_one_run(run_ga: Any, webapp: Any) -> None:
     for args, said in (
         (["-p", "hi"], "takes no -p"),

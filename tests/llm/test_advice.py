@@ -32,6 +32,7 @@ def configured(home: Path, url: str) -> None:
     (home / "config.toml").chmod(0o600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_an_error_leaves_the_user_without_a_way_on(
     ga_home: Path, run_ga: RunGa, run_agent: Callable[..., Any], case: str

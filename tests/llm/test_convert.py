@@ -141,6 +141,7 @@ def test_any_history_can_be_sent(api: str, history: list[Any]) -> None:
     assert history == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["claude-x", "deepseek-v4", "mistral-small"])
 @pytest.mark.parametrize("api", WIRES)
 @settings(max_examples=100, deadline=None)

@@ -604,6 +604,7 @@ KINDS = st.sampled_from(["content_block_start", "content_block_delta", "message_
                          "response.output_item.done", "response.output_text.delta", "response.output_text.done", "error", None])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", [anthropic, chat, responses])
 @settings(max_examples=150, deadline=None)
 @given(events=st.lists(st.tuples(KINDS, JSON), max_size=5), shape=st.sampled_from(["any", "choices"]))

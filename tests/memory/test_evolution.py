@@ -48,6 +48,7 @@ def test_a_procedure_that_fails_is_left_for_looking_and_trying_and_mended(play: 
     assert len(play()) == len(second)
 
 
+@pytest.mark.slow
 def test_a_procedure_without_its_pointer_is_not_found(play: Any, ga_home: Path) -> None:
     first, index = play(), ga_home / "memory" / "global_mem_insight.txt"
     (ga_home / "memory" / evolution.SCRIPT).unlink()  # its name alone would make it importable

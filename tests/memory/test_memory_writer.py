@@ -186,6 +186,7 @@ def test_an_existing_file_is_only_patched(handler: GenericAgentHandler, mode: st
     assert data["status"] == "error" and "file_patch" in data["msg"] and text() == before
 
 
+@pytest.mark.slow
 def test_three_hundred_notes_do_not_grow_the_index_beyond_its_limit(handler: GenericAgentHandler) -> None:  # C127
     seen(handler, "topic " + " ".join(map(str, range(300))))
     stored = [store(handler, f"topic {n}: global_mem.txt", memory.L1, "# Red lines\n")["status"] for n in range(300)]

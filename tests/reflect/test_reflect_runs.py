@@ -133,6 +133,7 @@ def test_the_script_ends_with_a_watcher_that_is_killed(serve: Any, start: Start,
     until(lambda: not Path(f"/proc/{pid.read_text()}").exists())
 
 
+@pytest.mark.slow
 def test_a_second_instance_of_a_script_is_refused_and_another_script_is_not(
     serve: Any, start: Start, tmp_path: Path, run_ga: Any
 ) -> None:
@@ -434,6 +435,7 @@ def test_the_help_of_schedule_shows_no_insides(run_ga: Any, word: str) -> None:
     assert wrong.returncode == 2 and len(wrong.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_scheduler_beside_it_runs_no_job_a_second_time(
     serve: Any, start: Start, run_ga: Any, ga_home: Path, tmp_path: Path
 ) -> None:  # C137
@@ -644,6 +646,7 @@ def test_a_goal_closes_also_after_a_crash_in_its_last_round(
     assert goal(ga_home)["status"] == "done" and goal(ga_home)["summary"] == "closed well"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "state", "said"),
     [

@@ -358,6 +358,7 @@ def test_at_a_terminal_one_word_takes_an_edited_script_over(watch: Any, capsys: 
     assert "from the new one" in run.prompts[-1] and confirm(run.script) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit", ["def check(:\n", "x = 1\n", "def init(args):\n    1 / 0\ndef check():\n    return 'new'\n"]
 )

@@ -312,6 +312,7 @@ def test_a_configuration_file_that_is_broken(run_ga: Any, ga_home: Path, tmp_pat
     check(done, *everywhere(ga_home, tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -355,6 +356,7 @@ def test_a_kill_in_the_middle_leaves_the_keys_behind(world: Any, ga_home: Path, 
         output.unlink()
 
 
+@pytest.mark.slow
 def test_the_chat_shows_the_keys(world: Any, ga_home: Path, tmp_path: Path) -> None:
     workspace = tmp_path / "work"
     workspace.mkdir()

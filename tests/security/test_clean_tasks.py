@@ -104,6 +104,7 @@ def furnish(work: Path) -> None:
     (Path.home() / "todo.txt").write_text("milk")
 
 
+@pytest.mark.slow
 def test_everyday_tasks_are_hardly_ever_asked_about(
     tmp_path: Path, site: str, model_server: Any, run_agent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,6 +260,7 @@ INSIDE: dict[str, Trick] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WRITES)
 @pytest.mark.parametrize("trick", INSIDE)
 def test_what_runs_later_by_itself_is_not_written(w: World, trick: str, way: str) -> None:
@@ -374,6 +375,7 @@ HIDDEN: dict[str, Trick] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("held_open")
 @pytest.mark.parametrize("way", READS)
 @pytest.mark.parametrize("trick", HIDDEN)
@@ -727,6 +729,7 @@ def by_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confine, "_BY_DESCRIPTOR", False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("by_path", "held_open")
 @pytest.mark.parametrize("trick", [*OUT, *NEW, *INSIDE])
 def test_by_path_too_no_trick_writes_outside(w: World, trick: str) -> None:

@@ -267,6 +267,7 @@ WORKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKS)
 def test_honest_work_fails_in_the_sandbox(name: str, world: World) -> None:
     result = world.run(f"set -e -o pipefail\n{WORKS[name]}", boxed=True, kind="bash")

@@ -37,6 +37,7 @@ def bash(script: str) -> Reply:
     return call("code_run", type="bash", script=script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["ln -s", "ln"])
 @pytest.mark.parametrize("name", ["_intervene", "_keyinfo"])
 def test_a_planted_link_does_not_bring_a_file_into_the_prompt(play: Play, ga_home: Path, name: str, link: str) -> None:
@@ -48,6 +49,7 @@ def test_a_planted_link_does_not_bring_a_file_into_the_prompt(play: Play, ga_hom
     assert private.read_text() == SECRET
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["result.json", "output1.txt"])
 def test_a_planted_link_does_not_lead_our_own_writes_astray(play: Play, ga_home: Path, name: str) -> None:
     private = Path.home() / "private.txt"

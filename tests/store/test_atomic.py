@@ -209,6 +209,7 @@ def every_fault() -> Iterator[Fault]:
                         yield Fault(name, nth, code, forever, short=True)
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("kind", ["new", "plain", "linked", "symlink"])
 @pytest.mark.parametrize("new", [NEW, b"short"], ids=["longer", "shorter"])

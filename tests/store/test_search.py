@@ -512,6 +512,7 @@ def test_killed_in_the_middle_the_index_is_whole_or_made_anew(worker: Worker) ->
 # the command line
 
 
+@pytest.mark.slow
 def test_sessions_lists_and_searches(run_ga: Callable[..., Any]) -> None:
     key = "sk-ant-0123456789abcdef"
     made("old", f"the zebra {key}", message("assistant", f"a 斑马 {key}\x1b[2J"), days=20)

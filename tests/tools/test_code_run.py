@@ -301,6 +301,7 @@ def test_characters_are_lost_where_a_read_ends() -> None:  # C050
     assert "".join(shown) == text == result["stdout"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, script",
     [

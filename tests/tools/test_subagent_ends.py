@@ -68,6 +68,7 @@ def test_a_script_writes_the_result_of_its_sub_agent() -> None:
     assert (result["answer"], result["full"]["tainted"]) == ("own", "a page")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize(
     ("end", "how"), [*((end, "hangs") for end in ("stop", "timeout", "close")), ("none", "dies"), ("none", "ends well")]
