@@ -114,10 +114,16 @@ class Terminal:
         return self.code
 
     def close(self) -> None:
-        if self.code is None:
-            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
-                os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        """As a closed window does it: first there is time to clean up."""
+        for number, seconds in ((signal.SIGHUP, 3.0), (signal.SIGKILL, 60.0)):
+            end = time.monotonic() + seconds
+            if self.code is None:
+                with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+                    os.kill(self.pid, number)
+            while self.code is None and time.monotonic() < end:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self.code = os.waitstatus_to_exitcode(status) if pid else None
+                time.sleep(0 if pid else 0.02)
         os.close(self.fd)
 
 
@@ -589,6 +595,19 @@ def test_a_number_without_a_choice_is_an_answer(start: Callable[..., Terminal]) 
     t.until(lambda: t.lines()[-2:] == ["waiting for your answer", "❯"])
     t.ask("9")
     t.until(lambda: "got '9'" in t.text() and t.lines()[-2:] == ["ready", "❯"])
+
+
+def test_a_slip_at_a_commands_choice_goes_to_the_model(start: Callable[..., Terminal]) -> None:
+    t = start()
+    t.send("/llm\r")
+    t.until("1. gpt")
+    t.send("ok\r")
+    t.until("there is no choice ok: take one of")
+    t.send("n\r")
+    t.until("Nothing was changed.")
+    t.send("/cost\r")
+    t.until("3 requests")
+    assert "got '" not in t.text()
 
 
 def test_a_lone_slash_goes_to_the_model(start: Callable[..., Terminal]) -> None:

@@ -21,6 +21,7 @@ from test_first_run import Site
 
 from genericagent import prompts
 from genericagent.cli import doctor
+from genericagent.cli.args import run_command
 from genericagent.cli.doctor import Line, report, together
 from genericagent.config import Config
 from genericagent.extras import EXTRAS, install_command
@@ -196,6 +197,16 @@ def test_the_doctor_says_that_there_is_no_telegram_and_no_page(monkeypatch: pyte
     telegram, page = [line for line in report(token, offline=True) if "not installed" in line.text]
     assert (telegram.state, page.state) == ("problem", "note")
     assert "pip install 'python-telegram-bot>" in telegram.mend and "pip install 'aiohttp>" in page.mend
+
+
+def test_a_python_without_the_packages_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else real(name))
+    assert run_command(["-p", "hi"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: rich is missing in ") and "-m pip install rich" in said and said.count("\n") == 1
 
 
 def test_what_is_told_to_be_installed_is_what_the_package_asks_for_and_nobody_elses(
