@@ -93,7 +93,7 @@ def parse(id: str, data: Any) -> Job:
         raise ConfigError("origin must be a text")
     at = re.fullmatch(r"(\d{1,2}):(\d\d)", str(data.get("schedule")))
     if not at or int(at[1]) > 23 or int(at[2]) > 59:
-        raise ConfigError('schedule must be a time of day, "HH:MM"')
+        raise ConfigError('schedule (--at) must be a time of day, "HH:MM"')
     job = Job(id, prompt, int(at[1]), int(at[2]), "", 0, 0, enabled, delay * 3600.0, origin)
     repeat = data.get("repeat", "daily")
     every = re.fullmatch(r"every_(\d{1,4})([mhd])", str(repeat))

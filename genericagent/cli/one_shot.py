@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import paths
 from ..errors import UsageError
 from ..safety.term import clean, one_line
 from ..store import atomic
@@ -34,6 +35,8 @@ def run_prompt(args: Namespace, make_agent: Callable[[], GenericAgent]) -> int:
         if question:
             lines = [question["question"], *(f"- {c}" for c in question["candidates"])]
             sys.stdout.write(_shown("\n".join(lines)) + "\n")
+            if end.get("session"):
+                sys.stderr.write(f"note: {paths.this_program()} --resume {end['session']} -p ANSWER goes on\n")
         sys.stderr.writelines(f"{how}: {one_line(path, 4000)}\n" for path, how in end.get("files_changed", {}).items())
         if end["error"]:
             sys.stderr.write(f"error: {one_line(end['error'], 4000)}\n")

@@ -65,7 +65,7 @@ def _show(query: str, since: float, now: float, everything: bool) -> int:
         sys.stdout.write(fitted(line, sys.stdout, "  "))
     sys.stderr.writelines(f"warning: {one_line(name)} is damaged and is left out\n" for name in damaged)
     if not found:
-        sys.stderr.write("no sessions\n")
+        sys.stderr.write(f"{texts['no_hits' if query.strip() else 'no_sessions']}\n")
     return 0
 
 

@@ -80,6 +80,7 @@ def test_exit_codes(play: Any, replies: Any, args: list[str], code: int) -> None
     assert done.returncode == code, done.stderr
     if code == 4:
         assert "Which one?" in done.stdout
+    assert (" -p ANSWER goes on" in done.stderr) == (code == 4)
 
 
 def test_func_writes_beside_its_file(play: Any, tmp_path: Path) -> None:

@@ -531,7 +531,7 @@ def test_sessions_lists_and_searches(run_ga: Callable[..., Any]) -> None:
     assert lines[0].startswith("old ") and "a 斑马 [a key]" in lines[1] and len(lines) == 2
     assert all(line.isprintable() for line in [first, second, *lines])
     done = run_ga("sessions", "nothing", "like", "it", env=env)
-    assert done.stdout == "" and "no sessions" in done.stderr and done.returncode == 0
+    assert done.stdout == "" and "no conversation has these words" in done.stderr and done.returncode == 0
     for wrong in (["--days", "0"], ["--days", "x"], ["--what"], ["--days", "nan"]):
         assert run_ga("sessions", *wrong).returncode == 2
     assert "compress those untouched" in run_ga("sessions", "--help").stdout
