@@ -57,7 +57,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: lint type
-	$(BIN)/python -m pytest -n 3 -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 4 -m "not slow" $(ARGS)
 
 # What has no process, no browser and no terminal, in seconds.
 unit: $(VENV)/.dev
