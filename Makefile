@@ -9,12 +9,12 @@ VENV   ?= .venv
 ARGS   ?=
 BIN    := $(VENV)/bin
 SOURCES := agent_loop.py agentmain.py ga.py llmcore.py simphtml.py TMWebDriver.py genericagent frontends plugins reflect
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
-
-.DEFAULT_GOAL := help
 UNIT   := $(addprefix tests/, $(addsuffix .py, llm/test_convert llm/test_history llm/test_sse llm/test_textproto llm/test_usage \
           llm/test_wire store/test_outbox test_agent_loop test_handler test_config safety/test_policy safety/test_term \
           cli/test_render cli/test_composer tools/test_arguments))
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
 .PHONY: help chat test check unit lint type bench fmt lock clean FORCE
 
 help:

@@ -129,8 +129,8 @@ def _run(argv: Sequence[str]) -> int:
     args.given = given
     _refuse_nonsense(args)
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        told = f"{', '.join(missing)} is missing in {sys.executable}: run it with the Python of the environment that it was"
-        raise ConfigError(f"{told} installed into (.venv/bin/ga after `make chat`), or {install_command(*missing)}")
+        there = "run it with the Python that it was installed for (.venv/bin/ga after `make chat`)"
+        raise ConfigError(f"{sys.executable} lacks {', '.join(missing)}: {there}, or {install_command(*missing)}")
     if args.bg:
         from .task_mode import detach
 

@@ -235,11 +235,8 @@ class Chat:
         try:
             if (menu := self.menu) and (row := menu.row(text)) is not None:
                 return self.chosen(row)
-            if menu and not menu.other and text.lower() in self.texts["may_no"].split():
-                return self.dismiss()
-            if menu and menu.rows and (text.isdecimal() or len(text) <= SLIP and not menu.other):  # no message is meant
-                last = menu.first + len(menu.rows) - 1
-                return self.error("no_choice", n=one_line(text, 20), first=menu.first, last=last)
+            if menu and menu.rows and text.isdecimal():  # a slip: as an answer it would be taken for a choice
+                return self._no_choice(menu, text)
             if text.startswith("!"):
                 return self.shell.run(self.composer.command(text[1:]))
             if parsed := commands.parse(text):  # before any paste is looked into: only what was typed is a command
@@ -248,6 +245,11 @@ class Chat:
                     self.menu = None
                 commands.run(self, f"/{word} {rest if word in AS_TYPED else self.composer.command(rest)}")
                 return None
+            if menu and not menu.other and not self.view.asking:  # who types a word at a command's choice means it
+                if text.lower() in self.texts["may_no"].split():
+                    return self.dismiss()
+                if text.isascii() and len(text) <= SLIP:
+                    return self._no_choice(menu, text)
             menu, self.menu = self.menu, None  # who types something else has seen it
             if menu and menu.other:
                 return menu.other(text)
@@ -259,6 +261,10 @@ class Chat:
                 self._waiting.append(text)
         except Exception as error:  # a bug ends this line, not the conversation
             self.error("plain", text=in_one_line(error, "handle a line"))
+
+    def _no_choice(self, menu: Menu, text: str) -> None:
+        last = menu.first + len(menu.rows) - 1
+        self.error("no_choice", n=one_line(text, 20), first=menu.first, last=last)
 
     def _decide(self, text: str) -> None:
         """The answer to a question of permission. What is neither yes nor "session" is a no, told to the model."""

@@ -605,8 +605,10 @@ def test_a_slip_at_a_commands_choice_goes_to_the_model(start: Callable[..., Term
     t.until("there is no choice ok: take one of")
     t.send("n\r")
     t.until("Nothing was changed.")
-    t.send("/cost\r")
-    t.until("3 requests")
+    t.send("/llm\r")
+    t.until("1. gpt")
+    t.send("/ps\r")  # short, and no slip
+    t.until("nothing runs in the background")
     assert "got '" not in t.text()
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
+import sys
 import tempfile
 import threading
 import tomllib
@@ -24,7 +26,7 @@ from genericagent.cli import doctor
 from genericagent.cli.args import run_command
 from genericagent.cli.doctor import Line, report, together
 from genericagent.config import Config
-from genericagent.extras import EXTRAS, install_command
+from genericagent.extras import EXTRAS, NEEDED, install_command
 from genericagent.scripted import Reply, ScriptedServer, say
 from llmcore import load_config
 
@@ -206,13 +208,19 @@ def test_a_python_without_the_packages_is_told_in_one_line(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else real(name))
     assert run_command(["-p", "hi"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("error: rich is missing in ") and "-m pip install rich" in said and said.count("\n") == 1
+    assert (
+        said.startswith(f"error: {sys.executable} lacks rich: ")
+        and "-m pip install rich" in said
+        and said.count("\n") == 1
+    )
 
 
 def test_what_is_told_to_be_installed_is_what_the_package_asks_for_and_nobody_elses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    there = project["optional-dependencies"]
+    assert [re.split("[<>=]", package)[0] for package in project["dependencies"]] == list(NEEDED)
     assert {name: list(packages) for name, packages in EXTRAS.items()} | {"dev": there["dev"]} == there
     assert install_command("a>=1").endswith("-m pip install 'a>=1'")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
