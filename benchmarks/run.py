@@ -40,7 +40,7 @@ def main() -> int:
         results = [{**vars(row), "verdict": row.verdict} for row in rows]
         print(json.dumps({**machine(), "figures": results}, ensure_ascii=False, indent=1))
     if args.write:
-        write(rows)
+        write(rows, whole=not args.name)
     return any(row.verdict == "MISSED" for row in rows)
 
 
@@ -66,14 +66,16 @@ def machine() -> dict[str, str]:
     }
 
 
-def write(rows: list[Row]) -> None:
-    """Replace the lines of the figures measured now; those of others stay."""
+def write(rows: list[Row], *, whole: bool) -> None:
+    """Replace the lines of the figures measured now; those of others stay, unless all were measured (`whole`)."""
     text = RESULTS.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     old, _, after = rest.partition(END)
     kept = {found[1]: found[0] for found in re.finditer(r"^\| ([^|]+?) \|.*$", old, re.M)}
     for head in ("figure", "---"):
         kept.pop(head, None)
+    if whole:
+        kept.clear()
     kept |= {row.figure: line(row) for row in rows}
     about = machine()
     title = f"genericagent {about['version']}, {about['date']}, Python {about['python']}, {about['machine']}"
