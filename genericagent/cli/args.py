@@ -98,6 +98,8 @@ def run_command(argv: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a console that lacks a character must not end the program
     try:
         return _run(argv)
+    except SystemExit as end:  # --help and --version
+        return int(end.code or 0)
     except UsageError as error:
         return _fail(error, USAGE)
     except GAError as error:
@@ -122,10 +124,7 @@ def _run(argv: Sequence[str]) -> int:
         raise UsageError(f"{argv[0]} is no command and no folder: did you mean `{paths.this_program()} {near}`?")
     parser = build_parser()
     argv, given = _for_the_script(parser, argv)
-    try:
-        args = parser.parse_args(["--help"] if list(argv) == ["help"] else argv)
-    except SystemExit as end:  # --help and --version
-        return int(end.code or 0)
+    args = parser.parse_args(["--help"] if list(argv) == ["help"] else argv)
     args.given = given
     _refuse_nonsense(args)
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
@@ -353,9 +352,7 @@ def _subcommand(name: str, rest: Sequence[str]) -> int:
 
         return run_schedule(rest, _run)
     if name == "doctor":
-        if rest not in ([], ["--offline"]):
-            raise UsageError("`doctor` takes only --offline, which asks neither the models nor Telegram")
         from .doctor import run_doctor
 
-        return run_doctor(offline=bool(rest))
+        return run_doctor(rest)
     return _face(name, rest)

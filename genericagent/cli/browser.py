@@ -28,23 +28,17 @@ Then `{ga} browser status` should say that it is connected. docs/BROWSER.md says
 
 def run_browser(argv: Sequence[str]) -> int:
     """The subcommand. Returns the exit code; raises UsageError, ConfigError."""
-    words, *rest = argv or ["--help"]
-    parser = argparse.ArgumentParser(prog=f"{paths.this_program()} browser", description=__doc__, allow_abbrev=False)
+    from .args import Parser
+
+    parser = Parser(prog=f"{paths.this_program()} browser", description=__doc__, allow_abbrev=False)
     sub = parser.add_subparsers(dest="word")
     setup = sub.add_parser("setup", help="copy the extension to $GA_HOME/extension and pair it")
     setup.add_argument("--port", type=int, help=f"for the extension (default {wire.PORT})")
     setup.add_argument("--link-port", type=int, help=f"for further processes (default {wire.LINK_PORT})")
     setup.add_argument("--new-secret", action="store_true", help="shut out every copy made so far")
     sub.add_parser("status", help="who is connected, after a real round trip")
-    try:
-        args = parser.parse_args([words, *rest])
-    except SystemExit as end:
-        if end.code:
-            raise UsageError(f"see {paths.this_program()} browser --help") from None
-        return 0
-    if args.word == "setup":
-        return _setup(args)
-    return _status() if args.word == "status" else 0
+    args = parser.parse_args(argv or ["--help"])
+    return _setup(args) if args.word == "setup" else _status()
 
 
 def _setup(args: argparse.Namespace) -> int:

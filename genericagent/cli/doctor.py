@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,20 +61,29 @@ class Line(NamedTuple):
 Check = Callable[[], Iterator[Line]]
 
 
-def run_doctor(offline: bool) -> int:
-    """Print the report; 1 when there is a problem."""
+def run_doctor(argv: Sequence[str]) -> int:
+    """The subcommand: prints the report; 1 when there is a problem. Raises UsageError."""
     from llmcore import load_config
 
+    from .args import Parser
+
+    about = "Does everything work that is needed, what does this installation let in, and how is mended what is wrong."
+    parser = Parser(prog=f"{paths.this_program()} doctor", description=about, allow_abbrev=False)
+    parser.add_argument("--offline", action="store_true", help="ask neither the models nor Telegram")
+    parser.add_argument("--config", metavar="FILE", help="read the configuration from FILE first")
+    args = parser.parse_args(argv)
     found = list[Config]()
 
     def read() -> Iterator[Line]:
-        found.append(load_config())
+        found.append(load_config(args.config))
         yield from ()
 
     broken = together([read])  # a mykey.py may hang
-    lines = [*broken, *report(found[0] if found else Config(), offline=offline)]
+    lines = [*broken, *report(found[0] if found else Config(), offline=args.offline)]
     sys.stdout.write(fitted("".join(f"{line}\n" for line in lines), sys.stdout, INDENT))
-    return int(any(line.state == "problem" for line in lines))
+    count = Counter(line.state for line in lines)
+    sys.stdout.write(f"{say('doctor_sum', problems=count['problem'], notes=count['note'])}\n")
+    return int(count["problem"] > 0)
 
 
 def report(config: Config, agent: GenericAgent | None = None, *, offline: bool = False) -> list[Line]:

@@ -28,10 +28,7 @@ WORDS = {
 
 def run_schedule(argv: Sequence[str], reflect: Callable[[Sequence[str]], int]) -> int:
     """The subcommand; `reflect` runs the program with these arguments. Returns the exit code."""
-    try:
-        args = _parser().parse_args(list(argv) or ["--help"])
-    except SystemExit as end:  # --help
-        return int(end.code or 0)
+    args = _parser().parse_args(list(argv) or ["--help"])
     if args.word == "list":
         return _list()
     paths.ensure_home()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -23,7 +22,9 @@ DAYS = archive.OLD // 86400
 
 def run_sessions(argv: Sequence[str]) -> int:
     """The subcommand. Returns the exit code: 1 when a session could not be archived. Raises UsageError, SessionError."""
-    parser = argparse.ArgumentParser(prog=f"{paths.this_program()} sessions", description=__doc__, allow_abbrev=False)
+    from .args import Parser
+
+    parser = Parser(prog=f"{paths.this_program()} sessions", description=__doc__, allow_abbrev=False)
     parser.add_argument("words", nargs="*", help='words that the conversation has; "in quotes": that stand together')
     parser.add_argument("--all", action="store_true", help="also those of watchers and sub-agents")
     parser.add_argument("--days", type=float, default=math.inf, metavar="N", help="only those of the last N days")
@@ -31,12 +32,7 @@ def run_sessions(argv: Sequence[str]) -> int:
         "--archive", nargs="?", type=float, const=DAYS, metavar="DAYS",
         help=f"compress those untouched for so many days (default {DAYS}); they are found and resumed as before",
     )  # fmt: skip
-    try:
-        args = parser.parse_args(argv)
-    except SystemExit as end:
-        if end.code:
-            raise UsageError(f"see {paths.this_program()} sessions --help") from None
-        return 0
+    args = parser.parse_args(argv)
     now = time.time()
     if args.archive is not None:
         if not args.archive >= 1:

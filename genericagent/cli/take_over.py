@@ -30,10 +30,12 @@ ORDER = (
 def run_import(argv: Sequence[str]) -> int:
     """The subcommand: says of each file what became of it. Its exit code is 1 when something could not be done.
     Raises UsageError, ToolError."""
-    if len(argv) != 1 or argv[0].startswith("-"):
-        usage = "import PATH (the folder of an existing checkout, with memory/ or mykey.py)"
-        raise UsageError(f"usage: {paths.this_program()} {usage}")
-    source = Path(argv[0]).expanduser()
+    from .args import Parser
+
+    about = "Take over mykey.py and memory/ of an existing checkout. Nothing of yours is overwritten."
+    parser = Parser(prog=f"{paths.this_program()} import", description=about, allow_abbrev=False)
+    parser.add_argument("path", metavar="PATH", help="the folder of the checkout, with memory/ or mykey.py")
+    source = Path(parser.parse_args(argv).path).expanduser()
     memory = source / "memory"
     if not source.is_dir() or not (memory.is_dir() or any((source / name).is_file() for name in KEYS)):
         raise UsageError(f"{source} is no checkout: it has neither memory/ nor mykey.py")

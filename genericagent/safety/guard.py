@@ -47,6 +47,7 @@ _WRITES = ("file_write", "file_patch")
 # What the system's administrator put there, or the kernel makes up.
 SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", "/opt/", "/System/", "/Library/")
 WEB = ("web_scan", "web_execute_js")
+_OF_THE_WIRE = ("do", "args", "around", "file", "frame_url", "all_frames")  # of a request to the browser: not shown
 LOOKS = ("page", "screenshot", "activate")  # requests to the browser that only look
 _URL = re.compile(r"\bhttps?://[^\s<>\"'`，。；、）),;!]+", re.I)
 
@@ -128,6 +129,7 @@ class Guard:
     lent: set[str] = field(default_factory=set)  # hosts that are known only by such a grant
     fetched: list[tuple[float, float]] = field(default_factory=list)  # when calls ran that may have downloaded
     ours: set[str] = field(default_factory=set)  # keys of the tabs of the user's that the conversation works in
+    opened: set[str] = field(default_factory=set)  # places that the user let it open or act in, if only once
     fixed: tuple[Path, ...] = ()  # files that steer this run
     containment: Containment = field(default_factory=Containment)
     zones: Zones = field(default_factory=lambda: zones_of(paths.temp()))  # of the task
@@ -228,12 +230,9 @@ class Guard:
         """The verdict on one request to the browser; `made`: the keys of the tabs that the agent has made."""
         from .web import View, request_actions
 
-        view = View(
-            self.hosts, bool(self.tainted), self.ours | set(made), self.zones, lambda path: real(path, cwd), tabs
-        )
-        shown = {
-            key: value for key, value in request.items() if key not in ("do", "args", "around", "file", "frame_url")
-        }
+        ours = self.ours | set(made)
+        view = View(self.hosts, bool(self.tainted), ours, self.opened, self.zones, lambda path: real(path, cwd), tabs)
+        shown = {key: value for key, value in request.items() if key not in _OF_THE_WIRE}
         args = {
             "script": shown.pop("code", "") or (json.dumps(shown, ensure_ascii=False) if shown else ""),
             "do": request["do"],
@@ -319,7 +318,9 @@ class Guard:
         return "\n".join([*head, *short, *more]), "\n".join([*head, *lines])
 
     def granted(self, ruling: Ruling, scope: Literal["once", "session"]) -> None:
-        """The user said yes. What was answered for the session holds for exactly this call, and its hosts are named now."""
+        """The user said yes. What was answered for the session holds for exactly this call, and its hosts are named now.
+        Where it was let in once, it may look at what it finds there."""
+        self.opened |= set(ruling.hosts) - {UNKNOWN}
         if scope == "session":
             self.grants.grant(ruling.key, scope, bool(self.tainted), ruling.why)
             self.lent |= {host.lower() for host in ruling.hosts if host != UNKNOWN} - self.hosts
@@ -328,7 +329,7 @@ class Guard:
     def take_back(self, rules: Rules) -> None:
         """What the user has allowed for this conversation is not any more; `rules`: those that hold without it."""
         self.hosts -= self.lent
-        self.grants, self.rules, self.lent = Grants(), rules, set()
+        self.grants, self.rules, self.lent, self.opened = Grants(), rules, set(), set()
 
     def sandbox_for(self, ruling: Ruling) -> tuple[Sandbox | None, str]:
         """(the sandbox of a script, what is to be said about it). Where nobody watches and somebody else's text may be

@@ -140,11 +140,13 @@ def _is_shared(host: str) -> bool:
 
 @dataclass(frozen=True)
 class View:
-    """What the guard knows when a request is judged. `ours`: keys of the tabs that the task works in."""
+    """What the guard knows when a request is judged. `ours`: keys of the tabs that the task works in; `opened`: places
+    that the user let it open or act in, if only once."""
 
     hosts: Collection[str]
     tainted: bool
     ours: Collection[str]
+    opened: Collection[str]
     zones: Zones
     real: Callable[[str], str]
     tabs: Sequence[Tab]
@@ -206,11 +208,11 @@ def _act(tool: str, tab: Tab | None, view: View, frame: str | None = None) -> It
 
 
 def _look(tool: str, tab: Tab | None, view: View) -> Iterator[Action]:
-    """Free, but for the user's own tabs, and for a site that the user has open in one."""
+    """Free, but for the user's own tabs, and for a site that the user has open in one and did not let it open."""
     yield Action(tool, "read")
     if view.tainted and tab is not None:
         theirs = {place(str(other["url"])) for other in view.tabs if key_of(other) not in view.ours}
-        if key_of(tab) not in view.ours or place(str(tab["url"])) in theirs - {"about"}:
+        if key_of(tab) not in view.ours or place(str(tab["url"])) in theirs - {"about", *view.opened}:
             yield from _act(tool, tab, view)
 
 

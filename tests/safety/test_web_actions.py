@@ -184,6 +184,28 @@ def test_an_answer_for_the_conversation_is_for_that_place_alone(guard: Guard) ->
     assert verdict(guard, jump("https://c d/"), BANK) == "ask"
 
 
+def test_where_the_user_let_it_in_once_it_may_look_but_not_act_again(guard: Guard) -> None:
+    guard.origin = "chat"
+    guard.outside("a page")
+    led = {**NEW, "url": BANK["url"]}  # the user has the bank open, too
+    assert verdict(guard, LOOK, led) == "ask"
+    guard.granted(
+        guard.rule_request("web_execute_js", jump(BANK["url"]), NEW, TABS, {"b:9"}, guard.zones.workspace), "once"
+    )
+    assert verdict(guard, LOOK, led) == "allow"
+    assert verdict(guard, LOOK, BANK) == verdict(guard, "1", led) == "ask"
+    guard.take_back(guard.rules)
+    assert verdict(guard, LOOK, led) == "ask"
+
+
+def test_the_question_about_a_look_shows_nothing_of_the_wire(guard: Guard) -> None:
+    guard.origin = "chat"
+    guard.outside("a page")
+    request = {**LOOK, "args": {"cutlist": True}, "all_frames": True}
+    ruling = guard.rule_request("web_scan", request, BANK, TABS, {"b:9"}, guard.zones.workspace)
+    assert ruling.verdict == "ask" and "│" not in "".join(ruling.question)
+
+
 def test_an_answer_to_a_look_is_no_leave_to_act(guard: Guard) -> None:
     guard.origin = "chat"
     guard.outside("a page")
