@@ -350,8 +350,8 @@ def _check(model: Model, source: str) -> None:
         )
     if address.scheme == "http" and not is_loopback(model.base_url):
         raise ConfigError(
-            f"{source}: base_url http://{address.hostname} sends the key and all that is said unprotected; use https, or a tunnel to a "
-            f"loopback address"
+            f"{source}: http:// is for this machine alone: on the way to {address.hostname} others could read and change all that "
+            "is said, and read the key if there is one; use https, or a tunnel to a loopback address (ssh -N -L)"
         )
     if not model.api_key and not is_loopback(model.base_url):
         raise ConfigError(f"{source}: no api_key")

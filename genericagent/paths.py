@@ -27,11 +27,15 @@ def program() -> Path:
     return _PACKAGE.parent / "agentmain.py"
 
 
+def _bare(file: str | Path) -> str:
+    return str(Path(os.path.realpath(file)).with_suffix(""))  # Windows calls ga.exe also without its ending
+
+
 def this_program(anywhere: bool = False) -> str:
     """How the user calls this program again, from the folder that it was called in or from `anywhere`: `ga` only where the
     shell would find the one that runs."""
     called, ga = Path(sys.argv[0]), shutil.which("ga")
-    if called.stem == "ga" and ga and os.path.realpath(ga) == os.path.realpath(called if called.suffix else ga):
+    if called.stem == "ga" and ga and _bare(ga) == _bare(called):
         return "ga"
     here = Path(os.devnull)  # nothing is below it: where the folder is gone, paths are whole
     with contextlib.suppress(OSError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from functools import cache
 from typing import Literal
 
@@ -63,7 +64,8 @@ def prompt(name: str) -> str:
 @cache
 def _catalog(lang: str, name: str) -> dict[str, str]:
     texts: dict[str, str] = json.loads(_read(lang, f"{name}.json"))
-    return texts
+    docs = paths.shipped("docs").as_posix().replace("{", "{{").replace("}", "}}")  # wherever the program is called
+    return {key: re.sub(r"\bdocs/(?=[A-Z]+\.md)", lambda _: f"{docs}/", text) for key, text in texts.items()}
 
 
 @cache

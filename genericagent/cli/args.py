@@ -48,7 +48,8 @@ def build_parser() -> argparse.ArgumentParser:
         prog=ga,
         description="A personal agent: chat in the terminal, or one task from a script.",
         epilog=f"also: {ga} browser setup|status, memory log|show|revert|inbox|accept|drop|check, sessions [WORDS], "
-        "schedule list|add|run|disable|enable|remove, import PATH, doctor, telegram, web.",
+        f"schedule list|add|run|disable|enable|remove, import PATH, doctor, {', '.join(FACES)}. "
+        f"docs/ is {paths.shipped('docs')}",
         allow_abbrev=False,
     )
     p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")

@@ -22,7 +22,7 @@ _STEPS = """The extension is in {folder}
 One step is yours, once for each browser profile (Chrome, Chromium, Edge, Brave):
   1. open  chrome://extensions  and switch on "Developer mode" (top right)
   2. "Load unpacked" and choose  {folder}
-Then `{ga} browser status` should say that it is connected. docs/BROWSER.md says what it may do and why.
+Then `{ga} browser status` should say that it is connected. {about} says what it may do and why.
 """
 
 
@@ -50,7 +50,7 @@ def _setup(args: argparse.Namespace) -> int:
         raise UsageError("the ports must be two different numbers from 1 to 65535")
     paths.ensure_home()
     folder = write_extension(paths.home(), port, link_port, new_secret=args.new_secret)
-    sys.stdout.write(_STEPS.format(folder=folder, ga=paths.this_program()))
+    sys.stdout.write(_STEPS.format(folder=folder, ga=paths.this_program(), about=paths.shipped("docs", "BROWSER.md")))
     return 0
 
 

@@ -18,6 +18,7 @@ from ..safety.term import clean, one_line
 from .cells import wrapped
 from .log import in_one_line
 from .render import Piece
+from .status import estimate
 
 if TYPE_CHECKING:
     from .chat import Chat
@@ -140,6 +141,7 @@ def llm(chat: Chat, args: str) -> None:
 
     def switch(index: int) -> None:
         chat.say("llm_now", name=one_line(chat.agent.next_llm(index)))
+        estimate(chat.agent)
 
     if args:
         wanted = [i for i, name in enumerate(names) if args == str(i)] or [
@@ -211,7 +213,9 @@ def _go_on(chat: Chat, wanted: str) -> None:
     try:
         about = chat.agent.resume(wanted)
     except NoSuchSession:
-        return sessions(chat, wanted)
+        sessions(chat, wanted)
+        found = [id for id in chat.listed if id != wanted]
+        return _go_on(chat, found[0]) if len(found) == len(chat.listed) == 1 else None
     chat.forget()
     chat.say("resumed", about=one_line(str(about), 500))
     _moved(chat, before)

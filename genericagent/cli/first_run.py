@@ -179,6 +179,8 @@ def _failed(error: GAError, entry: dict[str, str]) -> str:
     status = error.status if isinstance(error, LLMError) else 0
     lost = "no_server" if is_loopback(entry["base_url"]) else "unreachable"
     nothing = "no_model" if entry["model"] else "not_found"
+    if "check base_url" in str(error):  # something is there, and it is no model
+        lost = "not_found"
     hint = {401: "refused", 403: "refused", 404: nothing, None: lost}.get(status)
     line = one_line(Redactor(hidden)(str(error)), 400)
     return f"{line}\n{_say(hint)}" if hint else line

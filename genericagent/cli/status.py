@@ -55,9 +55,13 @@ def vitals(agent: Any, texts: Mapping[str, str]) -> Vitals:
 
 
 def recount(agent: Any) -> None:
-    """The messages are others than at the last call: until the next one counts them, their estimate stands with all that a
-    request has beside them. What the last task used is no part of this conversation."""
+    """The messages are others than at the last call. What the last task used is no part of this conversation."""
     agent.task_meter = Meter()
+    estimate(agent)
+
+
+def estimate(agent: Any) -> None:
+    """Until the next call counts the messages, their estimate stands with all that a request has beside them."""
     if getattr(agent, "config", None) and agent.config.models and agent.client.backend.history:
         with contextlib.suppress(GAError, OSError):  # then the messages alone are estimated
             agent.client.backend.used = sum(control.context(agent).values())

@@ -24,6 +24,7 @@ from ..abort import Abort
 from ..config import is_loopback
 from ..errors import Aborted, LLMError
 from ..extras import EXTRAS, install_command
+from ..paths import shipped
 from .faults import http_error
 
 READ_SIZE = 65536
@@ -273,7 +274,9 @@ def _network_error(error: Exception, doing: str) -> LLMError:
             "ALL_PROXY/HTTPS_PROXY"
         )
     if isinstance(error, (requests.exceptions.SSLError,)):
-        return LLMError(f"TLS to the provider failed {doing}: {_reason(error)}; see `verify` in docs/CONFIG.md")
+        return LLMError(
+            f"TLS to the provider failed {doing}: {_reason(error)}; see `verify` in {shipped('docs', 'CONFIG.md')}"
+        )
     if isinstance(error, (requests.exceptions.ConnectTimeout, requests.exceptions.ReadTimeout, TimeoutError)):
         return LLMError(f"timed out {doing}", retryable=True)
     if isinstance(error, (requests.exceptions.ProxyError,)):
