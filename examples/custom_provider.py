@@ -35,13 +35,10 @@ class AzureSession(NativeOAISession):
 
 
 def main(request: str) -> str:
-    session = AzureSession(
-        {
-            "apibase": os.environ["AZURE_ENDPOINT"],
-            "apikey": os.environ["AZURE_KEY"],
-            "model": os.environ["AZURE_DEPLOYMENT"],
-        }
-    )
+    given = {"apibase": "AZURE_ENDPOINT", "apikey": "AZURE_KEY", "model": "AZURE_DEPLOYMENT"}
+    if missing := [name for name in given.values() if not os.environ.get(name)]:
+        raise SystemExit(f"set {', '.join(missing)} first")
+    session = AzureSession({key: os.environ[name] for key, name in given.items()})
     client = NativeToolClient(session)
     return "".join(
         map(str, agent_runner_loop(client, get_system_prompt(), request, GenericAgentHandler(), load_tool_schema()))

@@ -100,9 +100,10 @@ def on_done(result: Any) -> None:
         if state["status"] == "closing":
             state.update(status="done", summary=str(result))
     save(state)
-    print(text("watchers", "goal_round", round=state["rounds"], status=result["status"], answer=str(result)[:300]))
     if state["status"] == "done":
-        deliver(str(result))
+        deliver(str(result))  # which shows it whole
+    else:
+        print(text("watchers", "goal_round", round=state["rounds"], status=result["status"], answer=str(result)[:300]))
 
 
 def deliver(words: str) -> None:

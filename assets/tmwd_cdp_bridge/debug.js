@@ -30,7 +30,8 @@ class Record {
   navigated = null;
   left = false; // the document that the call began in is gone
   debugged = false;
-  ran = false; // the code of the call: it must not be run again
+  begun = false; // the code of the call, and it has let others run since
+  ran = false; // it has: it must not be run again
   moved = deferred(); // the main frame has gone elsewhere, or will not
   loaded = deferred(); // the new document can be worked with
   whole = deferred(); // … with all that belongs to it
@@ -117,7 +118,7 @@ export async function call(tabId, { dialogs, timeout = 10_000, look = false, mus
   } catch (error) {
     if (record.left && error.code !== "timeout") result = { ...result, type: "undefined", value: null, note: "the page was left before the code had ended" };
     else result = { ...result, error: error.code ?? "failed", message: error.message };
-    if (error.code === "timeout" && record.debugged) await stopRunaway(tabId);
+    if (error.code === "timeout" && record.debugged && (await stopRunaway(tabId, record))) result.message += ENDED;
   } finally {
     clearTimeout(timer);
     records.delete(record);
@@ -140,10 +141,17 @@ async function withoutDebugger(page, record, must, error, run) {
   return { ...(await run()), note: error.message };
 }
 
-// A script that doesn't even let others run is ended: it would hold the tab for ever.
-async function stopRunaway(tabId) {
+// A script that doesn't even let others run is ended: it would hold the tab for ever. Newer browsers don't let extensions end
+// a script alone (seen with Chromium 156), so if it is of this call its page ends with it: true then.
+const ENDED = "; an endless script could only be ended together with its page: what was entered there is lost, the next call loads it anew";
+async function stopRunaway(tabId, record) {
   const answers = cdp(tabId, "Runtime.evaluate", { expression: "0" }).then(() => true, () => true);
-  if (!(await Promise.race([answers, sleep(500)]))) await cdp(tabId, "Runtime.terminateExecution").catch(() => {});
+  if (await Promise.race([answers, sleep(500)])) return false;
+  const refused = await cdp(tabId, "Runtime.terminateExecution").then(() => false, () => true);
+  if (!refused || !record.begun) return false;
+  cdp(tabId, "Page.crash").catch(() => {}); // it never answers
+  await Promise.race([record.ended.promise, sleep(2_000)]);
+  return true;
 }
 
 // Wait for what the call has set off: a navigation, new tabs.

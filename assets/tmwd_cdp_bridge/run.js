@@ -114,7 +114,9 @@ export async function evaluate(tabId, frame, code, record, wait) {
     const bare = code.trim().replace(/;$/, "");
     // a function that nobody calls: is the whole an object, not a block?
     const object = bare.startsWith("{") && bare.endsWith("}") && !(await run(`async()=>(${bare}\n)`)).exceptionDetails;
-    let done = await run(object ? `(${bare}\n)` : `{${code}\n}`, { replMode: true });
+    const first = run(object ? `(${bare}\n)` : `{${code}\n}`, { replMode: true });
+    cdp(where, "Runtime.evaluate", { expression: "0" }).then(() => (record.begun = true), () => {}); // answered when it waits for something
+    let done = await first;
     record.ran = true;
     if (isReturn(done)) done = await run(`(async () => {${code}\n})()`);
     if (done.result?.subtype === "promise") done = await cdp(where, "Runtime.awaitPromise", { promiseObjectId: done.result.objectId });

@@ -29,6 +29,11 @@ def cut(text: str, width: int) -> str:
     return text + "…"
 
 
+def flush(text: str, width: int) -> str:
+    """It behind as many blanks as fill up `width` cells."""
+    return " " * (width - cells(text)) + text
+
+
 def wrapped(line: str, width: int, hang: str = "") -> list[str]:
     """A line in rows of at most `width` cells, broken between words, the later ones under its indentation and `hang`.
 

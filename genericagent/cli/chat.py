@@ -151,7 +151,8 @@ class Chat:
 
     def run(self) -> int:
         title, *rest = [one_line(line, MOST_BANNER) for line in self.agent.banner_lines()] or [""]
-        self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, self.texts["tip"]])])
+        tips = [self.texts["tip"], *([self.texts["demo_tip"]] if self._demo else [])]
+        self.show([Piece("title", title), *(Piece("dim", line) for line in [*rest, *tips])])
         if warning := careful(self.agent.workspace):
             self.error(warning)
         recount(self.agent)

@@ -15,7 +15,7 @@ from ..abort import Abort
 from ..control import titled
 from ..errors import NoSuchSession
 from ..safety.term import clean, one_line
-from .cells import wrapped
+from .cells import flush, wrapped
 from .log import in_one_line
 from .render import Piece
 from .status import estimate
@@ -34,6 +34,7 @@ class Command(NamedTuple):
     function: Function
 
 
+AGE = len("59 min ago")
 LISTED, NEAR = 20, 3  # conversations; commands that are named for one that is not there
 GROUPS = ("talk", "task", "set", "more")
 COMMANDS: dict[str, Command] = {}  # by name and by alias
@@ -236,7 +237,7 @@ def _list(chat: Chat, everything: bool = False) -> list[tuple[str, float, str]]:
 
 
 def _line(chat: Chat, n: int, seconds: float, id: str, title: str) -> str:
-    return f"{n + 1:>3}  {age(chat.texts, seconds):>8}  {one_line(id)}  {one_line(title, 60)}"
+    return f"{n + 1:>3}  {flush(age(chat.texts, seconds), AGE)}  {one_line(id)}  {one_line(title, 60)}"
 
 
 @command(usage="QUESTION", group="task")

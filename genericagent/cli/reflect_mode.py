@@ -40,7 +40,7 @@ SHOWN = 300  # characters of an answer on the watcher's screen
 KEPT = 20  # results of a watcher that wait for the next chat; those after them are in the log
 SHIPPED = {  # SHA-256 of the scripts as they are shipped: what is one of them needs nobody's word
     "autonomous": "5d6980de7ea746a804ea4f3e125e9d2529ff6fc966457d2d150721d0c4288f6b",
-    "goal_mode": "017a48159230146667eddd034702463243e4d9f3d8315886ed1078ffd61483fb",
+    "goal_mode": "81d3e2417edaf1f5ca017e5ff555863f400f9aefbae0a06332a7e2ec7d8df200",
     "scheduler": "1ddf6ebe1592333503be721ee01d14fd3ce1c42acc776ed8c14eb0bb575f1b50",
 }
 Stamp = tuple[int, int]

@@ -14,8 +14,8 @@ from ..prompts import catalog
 from ..safety.redact import Redactor
 from ..safety.term import one_line
 from ..store import archive, search
-from .cells import fitted
-from .commands import age
+from .cells import fitted, flush
+from .commands import AGE, age
 
 DAYS = archive.OLD // 86400
 
@@ -56,7 +56,7 @@ def _show(query: str, since: float, now: float, everything: bool) -> int:
         listed, damaged = search.listing(since)
         found = [(info, "") for info in listed if everything or not info.by]
     for info, around in found:
-        line = f"{one_line(info.id)}  {age(texts, now - info.updated):>8}  {one_line(redact(titled(info)))}\n"
+        line = f"{one_line(info.id)}  {flush(age(texts, now - info.updated), AGE)}  {one_line(redact(titled(info)))}\n"
         line += f"    {one_line(around, 200)}\n" if around else ""
         sys.stdout.write(fitted(line, sys.stdout, "  "))
     sys.stderr.writelines(f"warning: {one_line(name)} is damaged and is left out\n" for name in damaged)

@@ -101,7 +101,7 @@ class Chromium:
     def popup(self, expression: str) -> Any:
         """In the extension's popup, shown in a tab of its own."""
         if not self._target("page", "popup.html"):
-            until(lambda: self.worker("typeof chrome.tabs") == "object")  # it is just being started
+            until(lambda: self.worker("typeof globalThis.chrome?.tabs") == "object")  # it is just being started
             self.worker("chrome.tabs.create({url: 'popup.html'}).then(() => 1)")
         return self.evaluate(expression, "page", "popup.html")
 

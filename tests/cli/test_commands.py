@@ -213,15 +213,15 @@ def test_runs_of_watchers_crowd_out_the_users_conversations() -> None:
 
 def test_sessions_are_searched_and_one_of_those_shown_goes_on() -> None:
     chat = Said()
-    assert chat.run("/sessions") == "  1  just now  s-new  newest\n  2   2 h ago  s-old  older"  # C104
+    assert chat.run("/sessions") == "  1    just now  s-new  newest\n  2     2 h ago  s-old  older"  # C104
     first, around = chat.run("/sessions zebra").splitlines()
-    assert first == "  1   2 h ago  s-old  older" and "zebra" in around and around.isprintable()
+    assert first == "  1     2 h ago  s-old  older" and "zebra" in around and around.isprintable()
     assert "(forgot)" not in chat
     assert chat.run("/resume 1").endswith("Going on with s-old: older") and chat.agent.session_id == "s-old"
     chat.run("/sessions")
     assert chat.run("/resume 1").endswith("Going on with s-new: older")
     for word in ("resume", "continue"):  # the only one that has the words
-        assert chat.run(f"/{word} the zebra").startswith("  1   2 h ago  s-old")
+        assert chat.run(f"/{word} the zebra").startswith("  1     2 h ago  s-old")
         assert chat[-1] == "Going on with s-old: older" and chat.agent.session_id == "s-old"
         chat.run("/resume s-new")
     assert chat.run("/sessions wombat") == "no conversation has these words"
