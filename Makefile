@@ -14,6 +14,9 @@ UNIT   := $(addprefix tests/, $(addsuffix .py, llm/test_convert llm/test_history
           cli/test_render cli/test_composer tools/test_arguments))
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# Where this is set, each of the programs that the tests start would compile all of the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help chat test check unit lint type bench fmt lock clean FORCE
 

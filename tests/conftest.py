@@ -46,7 +46,7 @@ ModelServer = Callable[..., ScriptedServer]
 
 
 @pytest.fixture(autouse=True)
-def ga_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def ga_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty $GA_HOME (and $HOME beside it), English, and no provider's key or proxy in the environment."""
     base = tmp_path_factory.mktemp("home")
     home = base / "ga"
@@ -58,7 +58,8 @@ def ga_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     monkeypatch.setenv("GA_HOME", str(home))
     monkeypatch.setenv("HOME", str(base / "user"))
     monkeypatch.setenv("GA_LANG", "en")
-    return home
+    yield home
+    shutil.rmtree(base, ignore_errors=True)  # a program that a test has ended may still be writing
 
 
 @pytest.fixture(autouse=True)

@@ -261,6 +261,7 @@ def test_no_policy_of_a_page_is_in_the_way(driver: TMWebDriver, site: Site, page
     assert value(driver, "({t: document.querySelector('title').outerHTML})") == {"t": f"<title>{page[1:]}</title>"}
 
 
+@pytest.mark.slow
 def test_idle_pages_are_left_alone(bridged: Bridged, site: Site) -> None:
     bridged.chromium.worker(f"chrome.tabs.create({{url: '{site.url}/idle'}}).then(() => 1)")
     told = until(lambda: [p for p in site.seen if p.startswith("/told")])
@@ -634,6 +635,7 @@ def test_a_page_script_looks_into_every_frame_unseen(driver: TMWebDriver, site: 
     assert driver.page_script("probe")["frames"][0]["value"] == "new version"
 
 
+@pytest.mark.slow
 def test_looking_needs_no_debugger(bridged: Bridged, site: Site, probe: Path) -> None:
     bridged.chromium.worker(f"chrome.tabs.create({{url: '{site.url}/none'}}).then(() => 1)")
     until(lambda: bridged.driver.set_session("/none"))
@@ -769,6 +771,7 @@ def test_the_popup_says_who_is_connected_and_pauses(bridged: Bridged) -> None:
     until(lambda: f"Nobody answers at port {bridged.ports[0]}" in popup("why.textContent"))
 
 
+@pytest.mark.slow
 def test_it_connects_where_pages_are_kept_from_local_addresses(tmp_path: Path) -> None:  # C098
     """With the newer checks of local network access on: a page from outside doesn't reach a server here, the extension does."""
     with serving({"/": "page"}) as outside, serving({"/": ("here", {"Access-Control-Allow-Origin": "*"})}) as here:
@@ -825,6 +828,7 @@ def test_code_in_frames_is_no_navigation_of_the_page(driver: TMWebDriver, site: 
         assert "navigated" not in result and "error" not in result, result
 
 
+@pytest.mark.slow
 def test_it_reconnects_after_a_restart_of_the_worker(bridged: Bridged, site: Site) -> None:  # C085
     driver = bridged.driver
     driver.jump(site.url + "/")

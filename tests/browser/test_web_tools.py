@@ -290,6 +290,7 @@ def test_everyday_work_in_the_browser_asks_nothing(talk: Any) -> None:
     assert "<outside" not in results[9]  # a number says nothing
 
 
+@pytest.mark.slow
 def test_a_tab_that_the_user_has_open_is_worked_in_when_it_was_looked_at_first(talk: Any, paired: Path) -> None:
     with serving({"/": "<button onclick=\"this.textContent='Pushed'\">Push</button>"}) as site:
         with TMWebDriver(home=paired) as driver:
@@ -347,6 +348,7 @@ def test_a_script_file_runs_as_it_is_and_one_outside_is_no_way_to_read_it(talk: 
     assert '"status": "error"' in results[3]
 
 
+@pytest.mark.slow
 def test_a_page_that_is_too_long_goes_on_where_it_was_cut(talk: Any) -> None:
     lines = "".join(f"<h2>Chapter {i}</h2><p>{f'word{i} ' * 60}" for i in range(2000))
     with serving({"/": lines}) as site:
@@ -474,6 +476,7 @@ def test_a_page_puts_nothing_outside_of_the_fence(talk: Any) -> None:
     assert all("<outside" not in result for result in results[2:]), results[2:]
 
 
+@pytest.mark.slow
 def test_arguments_of_our_own_and_deep_ones_are_no_way_in(talk: Any) -> None:
     with serving({"/": "<p>hello"}) as site:
         results = talk(

@@ -661,6 +661,7 @@ def test_escape_sequences_of_model_and_tools_reach_the_terminal(start: Callable[
     assert t.screen.title in ("GenericAgent", "✻ evil — GenericAgent")
 
 
+@pytest.mark.slow
 def test_a_key_press_costs_more_after_much_output(start: Callable[..., Terminal]) -> None:  # C106
     t = start()
 
@@ -690,6 +691,7 @@ def test_the_width_is_read_from_the_wrong_place(start: Callable[..., Terminal]) 
     assert t.text().count("\n❯") == 3  # two messages and one input line: no copies of it
 
 
+@pytest.mark.slow
 def test_a_low_window_hides_the_input(start: Callable[..., Terminal], tmp_path: Path) -> None:
     t = start(rows=5, columns=30)
     t.send(f"until {tmp_path}/go\r")
@@ -811,6 +813,7 @@ def test_a_resumed_conversation_begins_with_an_empty_screen(
     assert "❯ hi there\n▸ greeted\n\nHello you." in t.text()
 
 
+@pytest.mark.slow
 def test_a_resumed_conversation_shows_raw_calls_and_its_answer_twice(
     served: Callable[..., tuple[Terminal, ScriptedServer]], start: Callable[..., Terminal]
 ) -> None:
@@ -860,6 +863,7 @@ def test_escapes_of_a_real_command(served: Callable[..., tuple[Terminal, Scripte
     assert b"\x1b]" not in TITLE.sub(b"", t.raw) and b"cm0=\x07" not in t.raw and b"\x1b[2J" not in t.raw
 
 
+@pytest.mark.slow
 def test_a_folders_name_passes_for_lines_of_ours(  # C104
     start: Callable[..., Terminal], model_server: Callable[..., ScriptedServer], tmp_path: Path
 ) -> None:
@@ -921,6 +925,7 @@ def test_a_setting_costs_what_the_task_before_did(served: Callable[..., tuple[Te
     assert t.text().count("tokens in") == 1
 
 
+@pytest.mark.slow
 def test_the_token_meter_forgets_what_every_request_has(
     served: Callable[..., tuple[Terminal, ScriptedServer]], start: Callable[..., Terminal]
 ) -> None:

@@ -133,6 +133,7 @@ def test_ctrl_c_in_the_middle_leaves_half_a_configuration(
     assert {p: p.stat().st_mtime_ns for p in ga_home.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_waits_for_a_model_that_hangs(begin: Start, ga_home: Path) -> None:
     with ScriptedServer([Reply(text="ok", hang_before_headers=50)], token=KEY) as server:
         t = begin(server.url)
@@ -176,6 +177,7 @@ def test_a_wrong_address_cannot_be_corrected(begin: Start, provider: ScriptedSer
     waiting(t)
 
 
+@pytest.mark.slow
 def test_a_key_goes_to_an_address_that_it_was_not_given_for(begin: Start, provider: ScriptedServer) -> None:
     with ScriptedServer([say("ok")]) as other:
         t = begin(provider.url)
@@ -199,6 +201,7 @@ def test_a_key_goes_to_an_address_that_it_was_not_given_for(begin: Start, provid
         assert len(other.requests) == 1 and KEY not in str(other.requests[0].headers)
 
 
+@pytest.mark.slow
 def test_an_endpoint_without_a_list_cannot_be_used(begin: Start, site: Site, ga_home: Path) -> None:
     site.lists = {}
     t = begin(OPENAI_BASE_URL=site.url)
@@ -286,6 +289,7 @@ def test_a_key_is_seen_that_comes_at_another_question(
     assert not any(piece.encode() in t.raw for piece in (KEY, key, key[8:], KEY[8:]))
 
 
+@pytest.mark.slow
 def test_a_key_is_seen_that_is_typed_while_the_list_is_asked_for(begin: Start) -> None:
     class Slow(Handler):
         def do_GET(self) -> None:

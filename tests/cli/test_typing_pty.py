@@ -41,6 +41,7 @@ def program(folder: Path, name: str, script: str) -> Path:
 # pastes
 
 
+@pytest.mark.slow
 def test_a_long_paste_fills_the_input(start: Start) -> None:
     t = start(columns=40)
     text = "\n".join(f"line {n}" for n in range(2000))
@@ -226,6 +227,7 @@ def test_what_was_undone_cannot_be_done_again(start: Start) -> None:
 
 
 @pytest.mark.parametrize("keys", [CTRL_G, CTRL_X + b"\x05"])
+@pytest.mark.slow
 def test_the_editor_ends_the_chat_or_breaks_the_live_part(start: Start, tmp_path: Path, keys: bytes) -> None:
     script = f"""printf '\\033[?1049h'; cat "$1" > {tmp_path}/seen; until [ -e {tmp_path}/go ]; do sleep 0.02; done
 printf 'from the editor\\nline two\\n' > "$1"; printf '\\033[?1049l'"""
@@ -245,6 +247,7 @@ printf 'from the editor\\nline two\\n' > "$1"; printf '\\033[?1049l'"""
     assert t.text().count("── Turn 1 ──") == 1 and t.text().count("first line") == 1
 
 
+@pytest.mark.slow
 def test_the_search_in_the_history_cannot_be_read(start: Start) -> None:
     t = start(columns=40)
     for line in ("alpha one", "beta two", "beta two"):
@@ -266,6 +269,7 @@ def test_the_search_in_the_history_cannot_be_read(start: Start) -> None:
 
 
 @pytest.mark.parametrize(("term", "mark"), [("xterm-256color", "❯"), ("dumb", ">")])
+@pytest.mark.slow
 def test_a_command_of_ones_own(start: Start, workspace: Path, term: str, mark: str) -> None:
     t = start(TERM=term, mark=mark)
     t.send("!seq 30; pwd; echo $((40+2)) >&2\r")
@@ -282,6 +286,7 @@ def test_a_command_of_ones_own(start: Start, workspace: Path, term: str, mark: s
 
 
 @pytest.mark.parametrize(("term", "mark"), [("xterm-256color", "❯"), ("dumb", ">")])
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_users_command_running(
     start: Start, workspace: Path, tmp_path: Path, term: str, mark: str
 ) -> None:
@@ -305,6 +310,7 @@ def test_ctrl_c_leaves_the_users_command_running(
     assert not process.exists()
 
 
+@pytest.mark.slow
 def test_pictures_and_output_do_not_reach_the_model(
     served: Callable[..., tuple[Terminal, ScriptedServer]], tmp_path: Path
 ) -> None:

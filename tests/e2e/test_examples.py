@@ -82,6 +82,7 @@ def test_custom_provider(run: Any) -> None:
     assert "Hello." in done.stdout
 
 
+@pytest.mark.slow
 def test_folder_watcher(model_server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ga_home: Path) -> None:
     server = model_server([say("An invoice: invoice-may.pdf")])
     monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from genericagent.scripted import Reply, Tool, call, say
 
 
+@pytest.mark.slow
 def test_the_second_task_is_pointed_to_what_the_first_has_shown(
     model_server: Any, run_ga: Any, ga_home: Path, tmp_path: Path
 ) -> None:  # C127 C157
@@ -51,6 +54,7 @@ def test_the_second_task_is_pointed_to_what_the_first_has_shown(
     assert run_ga("memory", "check").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_change_by_hand_between_two_tasks_is_shown(model_server: Any, run_ga: Any, ga_home: Path) -> None:
     server = model_server([say("a"), say("b"), say("c")])
     env = {"ANTHROPIC_API_KEY": "key-for-test", "ANTHROPIC_BASE_URL": server.url}

@@ -92,6 +92,7 @@ def test_func_writes_beside_its_file(play: Any, tmp_path: Path) -> None:
     assert "ask_user" not in json.dumps(server.requests[0].body["tools"])
 
 
+@pytest.mark.slow
 def test_continue_and_resume_go_on_with_the_conversation(play: Any, ga_home: Path) -> None:
     play([say("the word is zebra")], "-p", "a word?")
     done, server = play([say("again")], "-p", "which?", "--continue")
@@ -228,6 +229,7 @@ def test_resuming_what_is_no_session_refuses_and_leaves_it(play: Any, tmp_path: 
     assert file.read_bytes() == content and server.requests == [] and list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.slow
 def test_a_hand_edited_call_with_null_arguments_is_listed_and_resumed(
     play: Any, run_ga: Any, ga_home: Path
 ) -> None:  # C026

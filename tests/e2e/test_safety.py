@@ -234,6 +234,7 @@ def test_the_chat_asks_and_only_a_yes_is_one(
     assert ("please not there" in seen[1]) is (answer == "please not there")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_chat_asks_stops_the_task_and_not_the_program(
     chat: Callable[..., Terminal], tmp_path: Path
 ) -> None:
@@ -248,6 +249,7 @@ def test_ctrl_c_while_the_chat_asks_stops_the_task_and_not_the_program(
     assert (tmp_path / "work").is_dir()
 
 
+@pytest.mark.slow
 def test_jobs_lists_keeps_and_ends(chat: Callable[..., Terminal], tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     loop = "(while :; do sleep 0.1; done) & echo $! >> pids.txt"

@@ -116,6 +116,7 @@ def test_eight_at_once_dont_mix(served: Any, run_ga: Any, ga_home: Path) -> None
     assert gone(ga_home)
 
 
+@pytest.mark.slow
 def test_a_stop_ends_them_all(served: Any, run_agent: Any, ga_home: Path) -> None:
     begun = threading.Semaphore(0)
 
@@ -140,6 +141,7 @@ def test_a_stop_ends_them_all(served: Any, run_agent: Any, ga_home: Path) -> Non
     assert [one["status"] for one in told] == ["interrupted"] * 3
 
 
+@pytest.mark.slow
 def test_they_end_with_a_parent_that_is_killed(served: Any, ga_home: Path, tmp_path: Path) -> None:
     begun = threading.Semaphore(0)
 
@@ -161,6 +163,7 @@ def test_they_end_with_a_parent_that_is_killed(served: Any, ga_home: Path, tmp_p
     assert gone(ga_home)
 
 
+@pytest.mark.slow
 def test_what_they_use_counts_for_the_task_and_its_limit_is_theirs(served: Any, run_ga: Any, ga_home: Path) -> None:
     def model(body: dict[str, Any], n: int) -> Reply:
         if "LOOP" not in asked(body):
@@ -232,6 +235,7 @@ def test_a_sub_agent_that_has_read_text_from_outside_taints_its_parent(
     assert "<outside id=" in results(server.requests[-1].body)[-1]
 
 
+@pytest.mark.slow
 def test_they_start_no_others_and_odd_requests_are_told(served: Any, run_ga: Any, ga_home: Path) -> None:
     def model(body: dict[str, Any], n: int) -> Reply:
         told = results(body)

@@ -357,6 +357,7 @@ def photo(fake: Any, id: str, **more: Any) -> int:
     )
 
 
+@pytest.mark.slow
 def test_an_album_is_one_task_with_each_caption_at_its_picture(telegram: Any) -> None:  # C119
     bot = telegram(echo)
     for n, caption in enumerate(["the first", None, "the third"]):
@@ -627,6 +628,7 @@ def test_another_user_of_the_group_cannot_answer_for_the_one_who_ordered(telegra
     bot.fake.wait_text("heard", chat=-100)
 
 
+@pytest.mark.slow
 def test_buttons_from_before_a_restart_say_that_they_are_expired(telegram: Any) -> None:  # C121
     bot = telegram(seq(call("ask_user", question="Which?", candidates=["a1", "b2"]), then=echo))
     bot.fake.message("go")
@@ -986,6 +988,7 @@ def test_nothing_runs_twice_and_nothing_is_lost_after_kill_9(telegram: Any) -> N
     assert sum("restarted" in text for text in fake.texts()) == 1
 
 
+@pytest.mark.slow
 def test_an_order_to_restart_is_not_obeyed_again_after_the_restart(telegram: Any) -> None:  # C115
     def script(body: dict[str, Any], n: int) -> Reply:
         return (
@@ -1005,6 +1008,7 @@ def test_an_order_to_restart_is_not_obeyed_again_after_the_restart(telegram: Any
     assert [p.read_text() for p in bot.home.rglob("restarts")] == ["x\n"]
 
 
+@pytest.mark.slow
 def test_a_command_with_the_name_of_the_bot_is_done_after_a_restart(telegram: Any) -> None:
     bot = telegram(echo)
     bot.fake.files["p"] = b"\xff\xd8\xff"
@@ -1033,6 +1037,7 @@ def test_a_second_copy_is_refused_and_409_is_told_and_got_over(telegram: Any) ->
     bot.fake.wait_text("heard: there?")
 
 
+@pytest.mark.slow
 def test_no_network_at_the_start_is_waited_for_and_a_wrong_token_is_not(telegram: Any) -> None:  # C118
     bot = telegram(echo, start=False)
     bot.fake.faults.append(lambda method, params: "drop")

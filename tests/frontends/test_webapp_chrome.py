@@ -195,6 +195,7 @@ def test_a_question_is_answered_by_a_button(user: Any) -> None:
     assert len(owner.page.server.requests) == 2
 
 
+@pytest.mark.slow
 def test_permission_is_given_and_refused_by_buttons(user: Any) -> None:
     def script(body: dict[str, Any], n: int) -> Reply:
         name = {0: "allowed", 2: "refused"}.get(n)

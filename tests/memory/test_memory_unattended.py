@@ -329,6 +329,7 @@ def test_what_is_too_large_to_be_kept_is_changed_unseen(monkeypatch: pytest.Monk
     assert "too large" in told
 
 
+@pytest.mark.slow
 def test_hundreds_of_files_are_told_one_by_one() -> None:
     looked, before = watch(), whole()
     for n in range(300):

@@ -397,6 +397,7 @@ def start_writer(folder: Path, name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_lose_no_fact_and_no_line_of_the_journal(tmp_path: Path) -> None:
     memory.ensure_seeds()
     both = [start_writer(tmp_path, name) for name in "ab"]
@@ -409,6 +410,7 @@ def test_two_processes_at_once_lose_no_fact_and_no_line_of_the_journal(tmp_path:
     assert memory.ensure_seeds() == [], "nothing looks as if it had been changed around the writer"
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_leaves_file_and_journal_in_step(tmp_path: Path) -> None:
     memory.ensure_seeds()
     for after in (1, 4, 9):

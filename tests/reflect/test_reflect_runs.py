@@ -176,6 +176,7 @@ def test_a_watcher_without_a_model_is_refused_at_once(run_ga: Any, ga_home: Path
     assert done.returncode == 1 and "no model" in done.stderr
 
 
+@pytest.mark.slow
 def test_once_tells_by_its_exit_code_what_became_of_the_task(
     serve: Any, run_ga: Any, tmp_path: Path
 ) -> None:  # C139 C142
@@ -187,6 +188,7 @@ def test_once_tells_by_its_exit_code_what_became_of_the_task(
     assert run_ga("--reflect", str(script), "--max-turns", "2").returncode == 3 and len(server.requests) == 2
 
 
+@pytest.mark.slow
 def test_what_would_be_asked_is_denied_in_the_sandbox_and_named(
     serve: Any, run_ga: Any, ga_home: Path, tmp_path: Path
 ) -> None:
@@ -211,6 +213,7 @@ def test_what_would_be_asked_is_denied_in_the_sandbox_and_named(
 # the scheduler
 
 
+@pytest.mark.slow
 def test_due_jobs_run_once_and_their_results_go_to_their_origins(
     serve: Any, start: Start, ga_home: Path, run_ga: Any
 ) -> None:
@@ -234,6 +237,7 @@ def test_due_jobs_run_once_and_their_results_go_to_their_origins(
     assert all("do for_" in first for first in firsts)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_is_told_and_not_repeated(serve: Any, start: Start, ga_home: Path) -> None:  # C137
     job(ga_home, "cut", origin="telegram:1")
     serve(SLEEPS)
@@ -480,6 +484,7 @@ def test_a_job_that_is_not_wanted_is_not_silently_left(serve: Any, run_ga: Any, 
     assert done.returncode == 2 and "agentmain.py schedule run one" in done.stderr and server.requests == []
 
 
+@pytest.mark.slow
 def test_a_changed_script_is_refused_at_the_start_and_run_with_the_word_that_is_named(
     serve: Any, run_ga: Any, tmp_path: Path
 ) -> None:

@@ -247,6 +247,7 @@ def test_a_fault_is_named_by_the_line_of_the_script_and_not_of_what_it_calls(wat
     assert run.notices[0].count("check()") == 1 and "(line 4)." in run.notices[0]
 
 
+@pytest.mark.slow
 def test_a_rejected_key_is_one_notice_and_few_calls_and_the_wake_is_not_lost(watch: Any, capsys: Any) -> None:
     source = (
         "INTERVAL = 5\nn = 0\ndef check():\n    global n\n    n += 1\n    return 'the only event' if n == 1 else None\n"
@@ -569,6 +570,7 @@ def test_a_script_that_delivers_itself_is_not_told_twice(watch: Any) -> None:
     assert run.server.requests and run.results == []
 
 
+@pytest.mark.slow
 def test_results_that_nobody_looks_at_do_not_fill_the_next_chat(watch: Any) -> None:
     run = watch(ALWAYS, lambda body, n: say(f"answer {n}"))
     run.after(40 * 60)

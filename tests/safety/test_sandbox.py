@@ -342,8 +342,9 @@ def test_a_folder_that_is_not_ours_to_read_stops_the_call(base: Path, monkeypatc
 
     (base / "ws/locked").mkdir()
     repository(base / "ws/open")
-    monkeypatch.setattr(os, "scandir", scandir)
-    assert sh(sandbox(base), "echo > open/.git/hooks/x; echo ok")[0].endswith("ok\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", scandir)
+        assert sh(sandbox(base), "echo > open/.git/hooks/x; echo ok")[0].endswith("ok\n")
     assert not (base / "ws/open/.git/hooks/x").exists()
 
 
@@ -655,13 +656,14 @@ def test_a_temp_folder_that_a_script_closed_opens_others_tasks(base: Path, monke
         return real(path)
 
     closed: list[int] = []
-    monkeypatch.setattr(os, "scandir", scandir)
-    assert why_not(box) == ""
-    with box.around(["true"], base / "ws") as run:
-        closed.append(1)
-    assert not run.notes
-    with pytest.raises(ToolError, match="cannot be listed"), box.around(["true"], base / "ws"):
-        pass
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", scandir)
+        assert why_not(box) == ""
+        with box.around(["true"], base / "ws") as run:
+            closed.append(1)
+        assert not run.notes
+        with pytest.raises(ToolError, match="cannot be listed"), box.around(["true"], base / "ws"):
+            pass
 
 
 @pytest.mark.slow

@@ -384,6 +384,7 @@ def test_the_chat_shows_the_keys(world: Any, ga_home: Path, tmp_path: Path) -> N
     private(ga_home)
 
 
+@pytest.mark.slow
 def test_what_is_typed_into_the_chat_stays_in_its_history(world: Any, ga_home: Path, tmp_path: Path) -> None:
     world([say("thanks")])
     with Terminal([], {**os.environ, "TERM": "dumb"}, tmp_path) as t:

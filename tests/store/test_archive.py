@@ -333,6 +333,7 @@ def test_old_sessions_are_archived_after_a_task_and_not_before(
     assert called.wait(30) and packed().exists() and not old.exists()
 
 
+@pytest.mark.slow
 def test_archiving_by_hand(run_ga: Callable[..., Any]) -> None:
     made("old")
     os.utime(paths.sessions() / "old.jsonl", (1e9, 1e9))

@@ -800,6 +800,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return data
 
 
+@pytest.mark.slow
 def test_whatever_happens_to_a_file_it_opens_or_is_refused_and_whole_lines_are_kept(folder: Path) -> None:  # C040
     rng = random.Random(41)
     calls = [{"type": "call", "tool_use_id": "c", "name": "x"}, {"type": "cut", "history": [user("é")["message"]]}]

@@ -494,6 +494,7 @@ def test_processes_search_at_once(worker: Worker) -> None:
         assert out.splitlines() == ["40 40 0", "11 40 0", "40 40 0", "40 40 0"]
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_the_index_is_whole_or_made_anew(worker: Worker) -> None:
     for n in range(300):
         made(f"s{n}", "zebra 斑马", message("assistant", "words " * 500))

@@ -245,6 +245,7 @@ def test_the_given_characters_reach_the_disk_as_they_are(f: Path, given: str) ->
     assert f.read_bytes() == given.encode()
 
 
+@pytest.mark.slow
 def test_a_long_foreign_text_is_searched_quickly(f: Path) -> None:
     put(f, "这是一行文字，没有别的。\n" * 100_000 + "a\u00a0b\n")
     begin = time.monotonic()
@@ -349,6 +350,7 @@ def test_a_patch_without_an_edit_is_refused(f: Path, old: str, new: str) -> None
     refused(f, "x\n", old, new)  # C070
 
 
+@pytest.mark.slow
 def test_patching_a_large_file_is_quick(f: Path) -> None:
     put(f, "some line of text\r\n" * 1_000_000 + "needle\r\n")
     begin = time.monotonic()
@@ -720,6 +722,7 @@ assert grown < 50_000, f"{grown} KB"
 """
 
 
+@pytest.mark.slow
 def test_a_sparse_file_of_5_gb_is_read_with_flat_memory(f: Path) -> None:
     with f.open("wb") as file:
         file.write(b"one\ntwo\n" + b"x" * 80 + b"\n" + b"some text\n" * 200_000)
