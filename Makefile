@@ -12,17 +12,18 @@ SOURCES := agent_loop.py agentmain.py ga.py llmcore.py simphtml.py TMWebDriver.p
 UNIT   := $(addprefix tests/, $(addsuffix .py, llm/test_convert llm/test_history llm/test_sse llm/test_textproto llm/test_usage \
           llm/test_wire store/test_outbox test_agent_loop test_handler test_config safety/test_policy safety/test_term \
           cli/test_render cli/test_composer tools/test_arguments))
+ROOMS  := browser contract crash frontends llm memory reflect safety security store tools
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # Where this is set, each of the programs that the tests start would compile all of the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help chat test check unit lint type bench fmt lock clean FORCE
+.PHONY: help chat test check unit cover lint type bench fmt lock clean FORCE
 
 help:
 	@sed -n 's/^#   //p' Makefile
-	@echo 'others: unit lint type fmt lock bench clean'
+	@echo 'others: unit cover lint type fmt lock bench clean'
 
 # Stamps make the second start quick. The environment is made anew when another PYTHON is asked for.
 ifneq ($(origin PYTHON),file)
@@ -62,6 +63,14 @@ test: $(VENV)/.dev
 check: lint type
 	$(BIN)/python -m pytest -n 4 -m "not slow" $(ARGS)
 
+# What the tests of the rooms and of the modules at the top run of them, the programs that they start included.
+cover: $(VENV)/.dev
+	rm -rf .coverage
+	mkdir .coverage
+	$(BIN)/coverage run -m pytest -n 2 $(addprefix tests/, $(ROOMS)) $(wildcard tests/test_*.py) $(ARGS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
 # What has no process, no browser and no terminal, in seconds.
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(UNIT) $(ARGS)
@@ -90,5 +99,5 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

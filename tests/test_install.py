@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +18,15 @@ import pytest
 from genericagent.scripted import say
 
 ROOT = Path(__file__).parents[1]
+BESIDE = Path(sys.base_prefix).parent  # where a manager of versions has others
+
+
+def newer(version: str) -> str | None:
+    there = [str(path) for path in BESIDE.glob(f"{version}.*/bin/python{version}")]
+    return next(filter(None, [*there, shutil.which(f"python{version}")]), None)
+
+
+PYTHONS = [sys.executable, *filter(None, map(newer, ("3.12", "3.13", "3.14", "3.15")))]
 DOORS = {"agent_loop.py", "ga.py", "llmcore.py", "agentmain.py", "simphtml.py", "TMWebDriver.py"}
 
 
@@ -93,11 +103,14 @@ def test_the_source_archive_has_all_that_is_needed_and_makes_the_same_wheel(whee
 
 
 @pytest.mark.slow
-def test_taking_it_away_leaves_the_home_alone(wheel: Path, tmp_path: Path, model_server: Any, ga_home: Path) -> None:
+@pytest.mark.parametrize("python_with", PYTHONS)
+def test_taking_it_away_leaves_the_home_alone(
+    wheel: Path, tmp_path: Path, model_server: Any, ga_home: Path, python_with: str
+) -> None:
     """In an environment of its own that sees the libraries of this one; started from an empty folder."""
     venv, empty = tmp_path / "venv", tmp_path / "empty"
     empty.mkdir()
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    subprocess.run([python_with, "-m", "venv", "--without-pip", str(venv)], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
     (site / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     python = str(venv / "bin" / "python")

@@ -275,6 +275,7 @@ def _closed(node: dict[str, Any]) -> Iterator[tuple[int, int]]:
         yield from _closed(child)
 
 
+Show = Callable[..., Tab]  # the fixture `show`
 Pages = Callable[[str], tuple[int, Mapping[str, str], bytes] | None]
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from chrome import Chrome, Tab, find_chromium, serve
+from chrome import Chrome, Show, Tab, find_chromium, serve
 
 NO_CHROMIUM = "NO CHROMIUM: the tests with a real browser are skipped (apt-get install chromium)"
 PAGES = Path(__file__).parent / "pages"
-
-Show = Callable[..., Tab]
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,7 @@ import re
 import time
 
 import pytest
-from chrome import Tab
-from conftest import Show
+from chrome import Show, Tab
 from test_page_scan import SHADOW, number
 
 from simphtml import execute_js_rich, get_html

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import Show
+from chrome import Show
 
 from genericagent.errors import ToolError
 from simphtml import execute_js_rich, fold, get_html

@@ -33,6 +33,8 @@ def fresh() -> Iterator[None]:
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "SCRATCH", ("/var/tmp",))  # the tests' own folder is below /tmp and must be seen
+    found = module._sockets  # those of tests that run beside come and go
+    monkeypatch.setattr(module, "_sockets", lambda: (path for path in found() if path.is_relative_to(tmp_path)))
     for name in ("ws", "user/.ssh", "user/ga/temp", "user/ga/memory", "user/ga/sessions", "user/.config", "out"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("user/.ssh/id", "user/ga/config.toml", "user/.profile", "user/plain"):

@@ -136,6 +136,7 @@ def test_a_grandchild_goes_on_after_the_end(end: str, way: str) -> None:  # C044
 @pytest.fixture
 def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
     monkeypatch.setattr(recipe, "SCRATCH", ("/var/tmp",))  # the tests' own folder is below /tmp
+    monkeypatch.setattr(recipe, "_sockets", lambda: ())  # those of tests that run beside come and go
     for name in ("ga/temp", "user"):
         (tmp_path / name).mkdir(parents=True)
     made = Sandbox(Zones(tmp_path, tmp_path / "ga", tmp_path / "user"), net=False)
