@@ -67,7 +67,7 @@ check: lint type
 cover: $(VENV)/.dev
 	rm -rf .coverage
 	mkdir .coverage
-	$(BIN)/coverage run -m pytest -n 2 $(addprefix tests/, $(ROOMS)) $(wildcard tests/test_*.py) $(ARGS)
+	$(BIN)/coverage run -m pytest -n 2 $(addprefix tests/, $(ROOMS) cli/test_user_commands.py cli/test_first_run.py) $(wildcard tests/test_*.py) $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
