@@ -207,7 +207,7 @@ def _command(script: str, code_type: str, file: Path | None, path: Sequence[Path
     if kind == "python":
         start = _PROLOGUE.format(path=[str(p.absolute()) for p in path], script=str(file))
         # -B: by size and second alone, a module that was just patched would be taken for the compiled one
-        return [sys.executable, "-B", "-X", "utf8", "-u", "-c", start]
+        return [sys.executable, "-P", "-B", "-X", "utf8", "-u", "-c", start]
     if kind == "powershell":
         return ["powershell", "-NoProfile", "-NonInteractive", "-Command", script]
     return ["bash", str(file)] if file else ["bash", "-c", "--", script.replace("\r\n", "\n")]

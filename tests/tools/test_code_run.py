@@ -670,6 +670,14 @@ def test_bytecode_beside_a_helper_runs_in_its_place(tmp_path: Path) -> None:
         assert "No module named 'alone'" in result["stdout"], result
 
 
+def test_a_file_of_the_folder_runs_before_the_script(tmp_path: Path) -> None:
+    """Newer Pythons import linecache for a script that is an argument, with the folder still first in the path."""
+    for name in sorted(sys.stdlib_module_names):
+        (tmp_path / f"{name}.py").write_text("print('evil')")
+    result = python("import json, re, threading\nprint('good')", cwd=tmp_path)
+    assert result["stdout"] == "good\n", result
+
+
 def test_relative_folders_are_looked_for_in_the_childs_folder() -> None:
     for name in ("work", "memory"):
         Path(name).mkdir()
