@@ -39,8 +39,10 @@ $(VENV)/.python:
 	  echo 'Python 3.11 or newer is needed; "$(PYTHON)" is missing or older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)'; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo 'Python has no venv module. On Debian or Ubuntu: sudo apt-get install python3-venv'; exit 1; }
-	@$(PYTHON) -m venv --clear $(VENV)
-	@echo '$(PYTHON)' >$@
+	@test -e '$@' || test -z "$$(ls -A '$(VENV)' 2>/dev/null)" || { \
+	  echo '$(VENV) is not empty and no environment of ours: name another folder (VENV=…), or remove it yourself'; exit 1; }
+	@$(PYTHON) -m venv --clear '$(VENV)'
+	@echo '$(PYTHON)' >'$@'
 
 $(VENV)/.base: $(VENV)/.python pyproject.toml
 	@echo 'Installing into $(VENV) …'
@@ -99,5 +101,6 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	test ! -e '$(VENV)/.python' || rm -rf '$(VENV)'
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

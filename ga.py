@@ -787,10 +787,7 @@ class GenericAgentHandler(BaseHandler):
             raise LoopExit("LLM_FAILED", say("bad_replies", count=self._bad_replies, kind=say(kind)))
 
     def _path(self, given: str) -> Path:
-        try:
-            path = Path(given).expanduser()
-        except RuntimeError:  # ~somebody who has no home here: a name like any other
-            path = Path(given)
+        path = paths.expand(given)
         return path if path.is_absolute() else self.cwd / path
 
     def _changed(self, path: Path, how: str) -> None:

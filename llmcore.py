@@ -231,7 +231,7 @@ class BaseSession:
         """Correct the token estimate by what the provider counted."""
         if answer.usage is None:
             return
-        self.used = answer.usage.input + answer.usage.output
+        self.used = answer.usage.input + answer.usage.output or self.used  # some servers tell none
         guess = self._fixed(system, tools, tail) + sum(map(usage.estimate_message, self.history))
         if answer.usage.input > 500:
             self._correction = min(2.0, max(0.5, answer.usage.input / guess))

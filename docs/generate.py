@@ -14,6 +14,7 @@ from genericagent import prompts
 from genericagent.cli import commands
 from genericagent.cli.args import build_parser
 
+prompts.set_language("en")
 HERE = Path(__file__).resolve().parent
 BY = "<!-- made by docs/generate.py from {source}: change it there -->"
 
@@ -23,7 +24,7 @@ def cell(text: str) -> str:
 
 
 def tools() -> Iterator[str]:
-    yield from ("# The nine tools", "", BY.format(source="assets/tools_schema.json"), "")
+    yield from ("# The tools", "", BY.format(source="assets/tools_schema.json"), "")
     yield "As the model is told of them. What each may do without asking: [SECURITY.md](SECURITY.md)."
     for tool in load_tool_schema():
         function = tool["function"]

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from agent_loop import StepOutcome, agent_runner_loop
 from agentmain import get_system_prompt
 from ga import GenericAgentHandler, load_tool_schema
+from genericagent.errors import GAError
 from llmcore import resolve_client
 
 WORD_COUNT = {
@@ -37,4 +38,7 @@ def main(request: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(main(" ".join(sys.argv[1:]) or "How many words has README.md?"))
+    try:
+        sys.stdout.write(main(" ".join(sys.argv[1:]) or "How many words has README.md?"))
+    except GAError as error:
+        sys.exit(f"error: {error}")

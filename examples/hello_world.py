@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from agent_loop import agent_runner_loop
 from agentmain import get_system_prompt
 from ga import GenericAgentHandler, load_tool_schema
+from genericagent.errors import GAError
 from llmcore import resolve_client
 
 
@@ -28,4 +29,7 @@ def main(request: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"\n{main(' '.join(sys.argv[1:]) or 'Say hello.')}\n")
+    try:
+        sys.stdout.write(f"\n{main(' '.join(sys.argv[1:]) or 'Say hello.')}\n")
+    except GAError as error:  # one line: what, why, what to do
+        sys.exit(f"error: {error}")

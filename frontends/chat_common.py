@@ -518,7 +518,7 @@ class Conversation:
     def _file(self, name: str, most: int) -> bytes | str:
         """What is in a file of the workspace or the agent's folder, or the key of why it is not sent. Raises OSError."""
         bases, zones = (self.agent.workspace, paths.temp()), self.agent.guard.zones
-        places = [base / Path(name.strip()).expanduser() for base in bases]
+        places = [base / paths.expand(name.strip()) for base in bases]
         if (path := next((place for place in places if place.is_file()), None)) is None:
             return "file_missing"
         real = path.resolve()

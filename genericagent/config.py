@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from .errors import ConfigError
-from .paths import keep_private, others_can_read
+from .paths import expand, keep_private, others_can_read
 
 # What a bare session talks to when neither its settings nor the environment say so.
 DEFAULTS = {
@@ -412,7 +412,7 @@ def _nearest(key: str, known: Mapping[str, Any]) -> str:
 
 def _prompt_file(given: Any, source: str) -> str:
     try:
-        return Path(str(given)).expanduser().read_text(encoding="utf-8-sig")
+        return expand(str(given)).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source}: extra_sys_prompt_file cannot be read: {error}") from None
 
@@ -457,6 +457,8 @@ def _load(config: Config, home: Path, beside: Path | None, environ: Mapping[str,
                 sections.setdefault(section, {}).setdefault(key, (value, path))
         if not config.models:
             _add_models(config, entries, environ)
+        if path == config.file and entries and not config.models:  # whoever names a file means its models
+            raise ConfigError(f"no model of {path} can be used: {'; '.join(config.problems)}")
     if not config.models:
         _add_environment(config, environ)
     _fill(config, sections)

@@ -40,13 +40,19 @@ def this_program(anywhere: bool = False) -> str:
     here = Path(os.devnull)  # nothing is below it: where the folder is gone, paths are whole
     with contextlib.suppress(OSError):
         here = Path.cwd()
-    words = [called] if called.stem == "ga" and called.exists() else [Path(sys.executable), program()]
+    mine = called.absolute() if anywhere else called
+    words = [mine] if called.stem == "ga" and called.exists() else [Path(sys.executable), program()]
     shown = [str(word.relative_to(here) if word.is_relative_to(here) and not anywhere else word) for word in words]
     if words[1:] and shutil.which("python") == sys.executable:
         shown[0] = "python"
     elif os.sep not in shown[0]:
         shown[0] = os.path.join(".", shown[0])  # noqa: PTH118  # a Path drops the dot
     return " ".join(map(shlex.quote, shown))
+
+
+def expand(path: str) -> Path:
+    """`~` and `~user` put in; a name that begins so and is nobody's is a name like any other."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path's own raises
 
 
 def home() -> Path:

@@ -391,11 +391,15 @@ def add_job(folder: Path, id: str, fields: Mapping[str, Any], now: float) -> tup
     job, path = parse(id, fields), folder / f"{id}.json"
     if os.path.lexists(path):
         raise SessionError(f"there is a job {id} already: {path}")
+    try:
+        data = (json.dumps(fields, ensure_ascii=False, indent=1) + "\n").encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"the job {id} holds what is no text (UTF-8)") from None
     at = round(now, 3)
     seen = {"event": "seen", "job": id, "at": at, **_handled(job, now, datetime.fromtimestamp)}
     Runs(folder).append({"event": "anew", "job": id, "at": at}, seen)  # there may have been one of that name
     try:
-        atomic.write_new(path, (json.dumps(fields, ensure_ascii=False, indent=1) + "\n").encode(), 0o600)
+        atomic.write_new(path, data, 0o600)
     except FileExistsError:
         raise SessionError(f"there is a job {id} already: {path}") from None
     except OSError:

@@ -37,8 +37,8 @@ NEW: dict[str, Any] = {
 def init(args: dict[str, str]) -> None:
     """Begin a goal, or go on with the one in the state file. UsageError: there is none, or there is another."""
     global file
-    file = Path(args.pop("goal_state", "") or paths.home() / "goals" / "goal.json").expanduser()
-    objective = args.pop("objective", "").strip()
+    file = paths.expand(args.pop("goal_state", "") or str(paths.home() / "goals" / "goal.json"))
+    objective = args.pop("objective", "").encode(errors="replace").decode().strip()
     given = {key: args.pop(key) for key in ("budget_seconds", "max_turns") if key in args}
     try:
         wish: dict[str, Any] = {key: type(NEW[key])(value) for key, value in given.items()}
@@ -116,12 +116,17 @@ def load() -> dict[str, Any] | None:
         return None
     try:
         state = {**NEW, "objective": "", "seen": clock(), **json.loads(file.read_text(encoding="utf-8"))}
+        json.dumps(state, ensure_ascii=False, allow_nan=False).encode()  # what cannot be written again is refused now
     except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"{file} holds no goal: {error}") from None
     kinds = {"objective": str, **{key: (int, float) if type(v) is float else type(v) for key, v in NEW.items()}}
-    wrong = [key for key, kind in kinds.items() if not isinstance(state[key], kind)]
-    if wrong or not state["objective"].strip():
-        raise UsageError(f"{file} holds no goal: {(wrong or ['objective'])[0]} is not what it should be")
+    wrong = [
+        key
+        for key, kind in kinds.items()
+        if not isinstance(state[key], kind) or (isinstance(state[key], bool) and kind is not bool)
+    ]
+    if wrong or not state["objective"].strip() or state["status"] not in ("running", "closing", "done"):
+        raise UsageError(f"{file} holds no goal: {(wrong or ['objective or status'])[0]} is not what it should be")
     return state
 
 

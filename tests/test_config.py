@@ -13,6 +13,7 @@ import pytest
 
 from genericagent import config, paths
 from genericagent.errors import ConfigError
+from genericagent.safety.policy import parse_rules, unreadable
 
 DOC = Path(__file__).parents[1] / "docs" / "CONFIG.md"
 
@@ -458,3 +459,17 @@ def test_a_placeholder_is_hidden_as_if_it_were_a_key(tmp_path: Path) -> None:  #
         "oai_config = {'apikey': '<your key here>', 'token': 'env:SOME_VARIABLE'}\napi_key = 'sk-…'\n",
     )
     assert load(tmp_path).hidden() - set(config._resolved.values()) == set()
+
+
+def test_a_file_that_was_named_and_has_no_usable_model_asks_another(tmp_path: Path) -> None:
+    write(tmp_path / "config.toml", TOML.format("home"))
+    named = write(tmp_path / "named.toml", "[[llm]]\napi = 'chat'\nmodel = 'm'\n")
+    with pytest.raises(ConfigError, match=r"no model of .*named\.toml can be used: skipped"):
+        load(tmp_path, config_file=named)
+    write(named, "[limits]\nmax_turns = 3\n")  # names none: those of the home are meant
+    assert names(load(tmp_path, config_file=named)) == names(load(tmp_path))
+
+
+def test_a_name_of_nobody_is_a_name_like_any_other(tmp_path: Path) -> None:
+    assert paths.expand("~nobody-here/x") == Path("~nobody-here/x") and paths.expand("~/x") == Path.home() / "x"
+    assert unreadable(parse_rules((), (), ("read:~nobody-here/**",), ())) == (Path.cwd() / "~nobody-here",)

@@ -131,3 +131,16 @@ def test_taking_it_away_leaves_the_home_alone(
     subprocess.run([*pip, "uninstall", "-q", "-y", "genericagent"], check=True)
     assert not [path for path in site.rglob("*") if "genericagent" in path.name or path.name == "ga.py"]
     assert kept and {path: path.read_bytes() for path in ga_home.rglob("*") if path.is_file()} == kept
+
+
+def test_make_empties_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
+    kept = tmp_path / "my-work" / "thesis.txt"
+    kept.parent.mkdir()
+    kept.write_text("years")
+    for goal in ("chat", "clean"):
+        copy = tmp_path / "Makefile"
+        copy.write_bytes((ROOT / "Makefile").read_bytes())
+        done = subprocess.run(
+            ["make", "-C", str(tmp_path), goal, f"VENV={kept.parent}"], capture_output=True, text=True, check=False
+        )
+        assert kept.read_text() == "years" and (goal == "clean" or "not empty" in done.stdout), done

@@ -142,15 +142,17 @@ async function withoutDebugger(page, record, must, error, run) {
 }
 
 // A script that doesn't even let others run is ended: it would hold the tab for ever. Newer browsers don't let extensions end
-// a script alone (seen with Chromium 156), so if it is of this call its page ends with it: true then.
+// a script alone (seen with Chromium 156). There the page ends with it (true then), and what shares its process, where the
+// page let others run after this call's code had begun, is still the same, and has answered nobody for longer: most likely
+// what the code has set off holds it.
 const ENDED = "; an endless script could only be ended together with its page: what was entered there is lost, the next call loads it anew";
 async function stopRunaway(tabId, record) {
   const answers = cdp(tabId, "Runtime.evaluate", { expression: "0" }).then(() => true, () => true);
   if (await Promise.race([answers, sleep(500)])) return false;
   const refused = await cdp(tabId, "Runtime.terminateExecution").then(() => false, () => true);
-  if (!refused || !record.begun) return false;
+  if (!refused || !record.begun || record.left || (await Promise.race([answers, sleep(1_000)]))) return false;
   cdp(tabId, "Page.crash").catch(() => {}); // it never answers
-  await Promise.race([record.ended.promise, sleep(2_000)]);
+  await Promise.race([record.ended.promise, sleep(1_000)]);
   return true;
 }
 

@@ -115,7 +115,7 @@ export async function evaluate(tabId, frame, code, record, wait) {
     // a function that nobody calls: is the whole an object, not a block?
     const object = bare.startsWith("{") && bare.endsWith("}") && !(await run(`async()=>(${bare}\n)`)).exceptionDetails;
     const first = run(object ? `(${bare}\n)` : `{${code}\n}`, { replMode: true });
-    cdp(where, "Runtime.evaluate", { expression: "0" }).then(() => (record.begun = true), () => {}); // answered when it waits for something
+    if (where === tabId) cdp(where, "Runtime.evaluate", { expression: "0" }).then(() => (record.begun = true), () => {}); // answered once it waits for something
     let done = await first;
     record.ran = true;
     if (isReturn(done)) done = await run(`(async () => {${code}\n})()`);

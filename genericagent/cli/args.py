@@ -182,9 +182,9 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise UsageError(f"--{name.replace('_', '-')} must be more than 0")
-    for name in ("cwd", "resume", "config", "history"):
+    for name in ("cwd", "resume", "config", "history", "func", "path"):
         if getattr(args, name) == "":
-            raise UsageError(f"--{name} is empty")
+            raise UsageError(f"{'the folder to work in' if name == 'path' else f'--{name}'} is empty")
     if args.path and args.cwd:
         raise UsageError("the folder to work in is given twice: PATH and --cwd")
     if args.allow:
@@ -212,10 +212,7 @@ def _options(args: argparse.Namespace, label: str) -> Options:
     folder = args.cwd or args.path
     workspace, inherited = None, getattr(args, "inherited", {})
     if folder:
-        try:
-            workspace = Path(folder).expanduser().absolute()
-        except RuntimeError as error:
-            raise UsageError(f"{folder}: {error}") from None
+        workspace = paths.expand(folder).absolute()
         if not workspace.is_dir():
             raise UsageError(f"{folder} is not a folder")
     origin: Origin = "chat" if is_chat(args) else inherited.get("origin", "script")

@@ -152,9 +152,7 @@ class Composer:
         return self._special.sub(put, text)
 
     def _path(self, name: str) -> Path:
-        with contextlib.suppress(RuntimeError):  # ~somebody who has no home here
-            return self._folder() / Path(name).expanduser()
-        return self._folder() / name
+        return self._folder() / paths.expand(name)
 
 
 def dropped(text: str) -> list[tuple[str, Path]]:
@@ -176,8 +174,8 @@ def _file(word: str) -> Path | None:
     address = word.startswith("file://")
     forms = [unquote(urlsplit(word).path)] if address else [word, re.sub(r"\\(.)", r"\1", word)]
     for form in forms:
-        with contextlib.suppress(OSError, ValueError, RuntimeError):  # no name of a file
-            path = Path(form).expanduser()
+        with contextlib.suppress(OSError, ValueError):  # no name of a file
+            path = paths.expand(form)
             if path.is_absolute() and path.is_file():
                 return path
     return None

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__, control, paths
 from ..config import Config, Model, resolve_secret
-from ..errors import BudgetError, ConfigError, GAError, LLMError, ToolError
+from ..errors import BudgetError, ConfigError, GAError, LLMError, ToolError, UsageError
 from ..extras import EXTRAS, NEEDED, install_command
 from ..prompts import language, say
 from ..safety.guard import contain, zones_of
@@ -72,6 +72,8 @@ def run_doctor(argv: Sequence[str]) -> int:
     parser.add_argument("--offline", action="store_true", help="ask neither the models nor Telegram")
     parser.add_argument("--config", metavar="FILE", help="read the configuration from FILE first")
     args = parser.parse_args(argv)
+    if args.config == "":
+        raise UsageError("--config is empty")
     found = list[Config]()
 
     def read() -> Iterator[Line]:

@@ -110,7 +110,7 @@ def _told(agent: Any, session: str, texts: Mapping[str, str]) -> tuple[Transcrip
 
 def _place(workspace: Path, target: str, name: str, form: str, texts: Mapping[str, str]) -> Path:
     try:
-        path = workspace / Path(target).expanduser() if target else workspace / f"{name}.{form}"
+        path = workspace / paths.expand(target) if target else workspace / f"{name}.{form}"
         if not target:
             workspace.mkdir(parents=True, exist_ok=True)
         if path.is_dir() or target.endswith(("/", os.sep)):

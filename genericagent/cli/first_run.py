@@ -281,12 +281,12 @@ def save(entry: dict[str, str], file: Path) -> list[str]:
 
 def _asked(key: str, may_show: Callable[[str], bool]) -> str:
     """A line of the user, "" when they leave. What may be a key is not taken here, and was not seen."""
-    _tell(_say(key))
-    word = _line(may_show)
-    if word and not may_show(word) and (key not in ("pick", "type_name") or _like_key(word)):
+    while True:
+        _tell(_say(key))
+        word = _line(may_show)
+        if not word or may_show(word) or (key in ("pick", "type_name") and not _like_key(word)):
+            return word
         _tell(_say("key_seen" if len(word) > 7 else "not_that"))
-        return _asked(key, may_show)
-    return word
 
 
 # the terminal

@@ -40,7 +40,7 @@ SHOWN = 300  # characters of an answer on the watcher's screen
 KEPT = 20  # results of a watcher that wait for the next chat; those after them are in the log
 SHIPPED = {  # SHA-256 of the scripts as they are shipped: what is one of them needs nobody's word
     "autonomous": "5d6980de7ea746a804ea4f3e125e9d2529ff6fc966457d2d150721d0c4288f6b",
-    "goal_mode": "81d3e2417edaf1f5ca017e5ff555863f400f9aefbae0a06332a7e2ec7d8df200",
+    "goal_mode": "af40671a6af6c39c4f23ad1211c7801f338224029cfd50f2a327d61d596d1b01",
     "scheduler": "1ddf6ebe1592333503be721ee01d14fd3ce1c42acc776ed8c14eb0bb575f1b50",
 }
 Stamp = tuple[int, int]
@@ -49,10 +49,7 @@ Stamp = tuple[int, int]
 def find_script(name: str) -> Path:
     """The file of a path, of a script in $GA_HOME/reflect, or of a shipped one: absolute, links as they were given.
     Raises UsageError."""
-    try:
-        given = Path(name).expanduser()
-    except RuntimeError as error:  # no such user
-        raise UsageError(f"{name}: {error}") from None
+    given = paths.expand(name)
     places = _places(name.removesuffix(".py"))
     named = given.name == name and not name.endswith(".py")  # a file that happens to be here is not meant
     for path in places if named else [given, *(places if given.name == name else [])]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import control, prompts
+from .. import control, paths, prompts
 from ..errors import ConfigError
 from ..safety.term import one_line
 from .cells import cells, wrapped
@@ -48,10 +48,10 @@ def workspace(chat: Chat, args: str) -> None:
         return chat.error("busy", word="workspace")
     if args:
         try:
-            folder = (agent.workspace / Path(args).expanduser()).resolve()
+            folder = (agent.workspace / paths.expand(args)).resolve()
             if not folder.is_dir():
                 return chat.error("no_folder", path=one_line(str(folder), 300))
-        except (OSError, RuntimeError, ValueError) as error:  # `~nobody/…`, links in a circle, a NUL
+        except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a NUL
             raise ConfigError(f"{args}: {error}") from None
         control.change(agent, workspace=folder)
     chat.say("workspace_now", path=one_line(str(agent.workspace), 300))

@@ -35,7 +35,10 @@ def run_import(argv: Sequence[str]) -> int:
     about = "Take over mykey.py and memory/ of an existing checkout. Nothing of yours is overwritten."
     parser = Parser(prog=f"{paths.this_program()} import", description=about, allow_abbrev=False)
     parser.add_argument("path", metavar="PATH", help="the folder of the checkout, with memory/ or mykey.py")
-    source = Path(parser.parse_args(argv).path).expanduser()
+    given = parser.parse_args(argv).path
+    if not given:
+        raise UsageError("the folder of the checkout is empty")
+    source = paths.expand(given)
     memory = source / "memory"
     if not source.is_dir() or not (memory.is_dir() or any((source / name).is_file() for name in KEYS)):
         raise UsageError(f"{source} is no checkout: it has neither memory/ nor mykey.py")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .blocks import Answer, Block, Message, Request, Usage
+from .blocks import Block, Message, Request, Usage
 from .convert import endpoint, prepare, safe_id, with_tail
-from .decode import BaseDecoder, clean, origin, parse_arguments, read_json, string, tool_use
+from .decode import BaseDecoder, clean, origin, parse_arguments, string, tool_use
 from .faults import find_error
 
 PATH = "messages"
@@ -234,8 +234,3 @@ class Decoder(BaseDecoder):
         if isinstance(given, str):
             block["input"] = (parse_arguments(given) or [{}])[0]
         return [{**block, "type": part.kind, **mark}]
-
-
-def decode_json(body: bytes | dict[str, Any], model: str = "") -> Answer:
-    """The answer in a body that is not streamed; bytes may be events all the same."""
-    return read_json(Decoder(model), body)

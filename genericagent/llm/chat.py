@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from .blocks import Answer, Block, Message, Request
+from .blocks import Block, Message, Request
 from .convert import endpoint, image_url, prepare, result_images, result_text
-from .decode import BaseDecoder, clean, merge_usage, origin, parse_arguments, read_json, tool_use
+from .decode import BaseDecoder, clean, merge_usage, origin, parse_arguments, tool_use
 from .faults import find_error
 
 PATH = "chat/completions"
@@ -334,8 +334,3 @@ def _entry(run: list[dict[str, Any]]) -> dict[str, Any]:
     for key in entry.keys() & {"text", "summary", "signature"}:
         entry[key] = "".join(piece[key] for piece in run if isinstance(piece.get(key), str))
     return entry
-
-
-def decode_json(body: bytes | dict[str, Any], model: str = "") -> Answer:
-    """The answer in a body that is not streamed; bytes may be events all the same."""
-    return read_json(Decoder(model), body)

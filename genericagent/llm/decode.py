@@ -384,21 +384,9 @@ class Body:
         return pieces
 
 
-def read_json(decoder: BaseDecoder, body: bytes | dict[str, Any]) -> Answer:
-    """The answer in a whole body. Bytes may be events all the same, or a web page."""
-    if isinstance(body, bytes):
-        return _read(decoder, [body])
-    decoder.feed_json(body)
-    return decoder.finish()
-
-
 def decode_body(wire: ModuleType, chunks: Iterable[bytes], model: str = "") -> Answer:
     """The answer in a body that comes in pieces, streamed or not, whatever its content type says."""
-    return _read(wire.Decoder(model), chunks)
-
-
-def _read(decoder: BaseDecoder, chunks: Iterable[bytes]) -> Answer:
-    body = Body(decoder)
+    body = Body(wire.Decoder(model))
     for chunk in chunks:
         body.feed(chunk)
     body.close()

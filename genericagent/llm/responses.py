@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any
 
-from .blocks import Answer, Block, Message, Request
+from .blocks import Block, Message, Request
 from .chat import headers as headers
 from .convert import endpoint, image_url, prepare, result_images, result_text, safe_id
-from .decode import BaseDecoder, clean, merge_usage, origin, read_json, string, tool_use
+from .decode import BaseDecoder, clean, merge_usage, origin, string, tool_use
 from .faults import find_error
 
 PATH = "responses"
@@ -265,8 +265,3 @@ class Decoder(BaseDecoder):
         elif plain and not summary:
             block["plain"] = True
         return [{**block, "id": str(raw.get("id") or ""), **mark}] if summary or plain or secret else []
-
-
-def decode_json(body: bytes | dict[str, Any], model: str = "") -> Answer:
-    """The answer in a body that is not streamed; bytes may be events all the same."""
-    return read_json(Decoder(model), body)

@@ -74,6 +74,6 @@ def _dead(texts: dict[str, str]) -> Iterator[str]:
     homes = Path.home(), paths.home()
     for name, text in texts.items():
         for path in dict.fromkeys(_PATH.findall(text)) if not name.endswith(".py") else ():
-            file = Path(path.rstrip(".")).expanduser()
+            file = paths.expand(path.rstrip("."))
             if any(file.is_relative_to(home) for home in homes) and not file.exists():
                 yield say("check_dead", file=name, path=path)

@@ -114,6 +114,7 @@ class Ruling:
     paths: tuple[str, ...] = ()  # real paths outside that the call may write: a rule or a person has said so
     findings: Findings | None = None
     hosts: tuple[str, ...] = ()  # that the call would reach
+    opens: str = ""  # the place that a request to the browser opens or acts in
 
 
 @dataclass
@@ -202,8 +203,6 @@ class Guard:
         if tool in _WRITES:
             refs = (Action("file_read", "read", (path,)) for path in self.references(args, cwd))
             return [self._write(tool, str(args.get("path", "")), cwd), *refs], None
-        if tool == "file_read":
-            return [Action(tool, "read", (real(args.get("path", ""), cwd),))], None
         if tool == "code_run":
             findings = self._analysis(args, cwd)
             actions = self._script(tool, str(args.get("script") or ""), findings)
@@ -216,6 +215,8 @@ class Guard:
             return actions, findings
         if tool == "web_execute_js" and args.get("save_to_file"):
             return [Action(tool, "read"), self._write(tool, str(args["save_to_file"]), cwd)], None
+        if "path" in args:  # also of a tool that is not named here
+            return [Action(tool, "read", (real(args["path"], cwd),))], None
         return [Action(tool, "read")], None  # what a web tool asks of the browser is judged request by request
 
     def rule_request(
@@ -228,7 +229,7 @@ class Guard:
         cwd: Path,
     ) -> Ruling:
         """The verdict on one request to the browser; `made`: the keys of the tabs that the agent has made."""
-        from .web import View, request_actions
+        from .web import View, opened_by, request_actions
 
         ours = self.ours | set(made)
         view = View(self.hosts, bool(self.tainted), ours, self.opened, self.zones, lambda path: real(path, cwd), tabs)
@@ -240,8 +241,8 @@ class Guard:
         }
         ruling = self._ruled(tool, args, cwd, request_actions(tool, request, tab, view))
         if request["do"] in LOOKS:  # an answer to that is no leave to act there
-            ruling = replace(ruling, hosts=())
-        return ruling
+            return replace(ruling, hosts=())
+        return replace(ruling, opens=opened_by(request, tab))
 
     def allowed(self, request: Mapping[str, Any], tab: Tab | None, made: Collection[str]) -> None:
         """Remember where the task works. What it chose before it had read anything of somebody else's is known from then on."""
@@ -320,7 +321,7 @@ class Guard:
     def granted(self, ruling: Ruling, scope: Literal["once", "session"]) -> None:
         """The user said yes. What was answered for the session holds for exactly this call, and its hosts are named now.
         Where it was let in once, it may look at what it finds there."""
-        self.opened |= set(ruling.hosts) - {UNKNOWN}
+        self.opened |= {ruling.opens} - {""}
         if scope == "session":
             self.grants.grant(ruling.key, scope, bool(self.tainted), ruling.why)
             self.lent |= {host.lower() for host in ruling.hosts if host != UNKNOWN} - self.hosts
@@ -414,8 +415,8 @@ def referenced(content: str) -> list[str]:
 def real(path: Any, cwd: Path) -> str:
     """The real path; a name that cannot be one stays as it is, and the tool says what is wrong with it."""
     try:
-        return os.path.realpath(cwd / Path(str(path)).expanduser())
-    except (OSError, ValueError, RuntimeError):
+        return os.path.realpath(cwd / paths.expand(str(path)))
+    except (OSError, ValueError):
         return str(path)
 
 

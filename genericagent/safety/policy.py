@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..errors import ConfigError
+from ..paths import expand
 from ..prompts import say
 
 Risk = Literal["read", "write", "exec", "send", "control"]
@@ -185,7 +186,7 @@ def _parse(text: str, effect: Verdict, tools: Collection[str], real: Callable[[s
 
 def _spellings(pattern: str, wide: bool, real: Callable[[str], str]) -> list[str]:
     """The path pattern with its fixed beginning resolved, as real paths are matched; for ask and deny as written too."""
-    written = os.path.expanduser(pattern)  # noqa: PTH111 - a pattern, no path
+    written = os.path.expanduser(pattern)  # noqa: PTH111  # a pattern, no path
     fixed = re.split(r"(?<=/)(?=[^/]*[*?\[])", written, maxsplit=1)[0]
     resolved = written
     if fixed not in ("", "/", written[:0]) and not fixed.startswith("*"):
@@ -271,7 +272,7 @@ def unreadable(rules: Rules) -> tuple[Path, ...]:
     folders = (
         re.fullmatch(r"([/~][^*?\[]*?)(?:/\*\*)?", rule.pattern) for rule in rules.deny if rule.what in ("*", "read")
     )
-    return tuple(Path(os.path.realpath(Path(found[1]).expanduser())) for found in folders if found)
+    return tuple(Path(os.path.realpath(expand(found[1]))) for found in folders if found)
 
 
 def ruled_out(action: Action, rules: Rules) -> bool:

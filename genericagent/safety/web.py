@@ -152,6 +152,19 @@ class View:
     tabs: Sequence[Tab]
 
 
+def opened_by(request: Mapping[str, Any], tab: Tab | None) -> str:
+    """The place that the user who lets this pass lets it open or act in; "" where there is none. What the code of a page
+    names beside that is none: it is sent to, not shown."""
+    url = request.get("url")
+    if (
+        request["do"] == "cdp"
+        and request.get("method") == "Page.navigate"
+        and isinstance(request.get("params"), Mapping)
+    ):
+        url = request["params"].get("url")
+    return place(str(url)) if url else place(str(tab["url"])) if tab is not None else ""
+
+
 def key_of(tab: Tab) -> str:
     """What a tab is called whichever browsers are connected."""
     return f"{tab.get('browser', '')}:{str(tab['id']).rpartition(':')[2]}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -46,7 +47,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     import gzip
 
     try:
-        with path.open("rb") as plain:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))  # a pipe would wait
+        with os.fdopen(fd, "rb") as plain:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise SessionError(f"cannot read {path}: it is no file")
             yield gzip.GzipFile(fileobj=plain) if path.name.endswith(PACKED) else plain  # type: ignore[misc]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise SessionError(f"the archived session {path} is damaged: {error}") from error

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import NoSuchSession, SessionError
+from ..paths import expand
 from . import atomic
 from .lock import FileLock
 from .restored import UNKNOWN, Restored, history_from, title_of
@@ -387,10 +388,10 @@ def find(folder: Path, wanted: str = "", listed: Callable[[], list[SessionInfo]]
     if more than those of the folder. Raises SessionError, NoSuchSession."""
     if wanted and (os.sep in wanted or "/" in wanted or wanted.endswith(".jsonl")):
         try:
-            path = Path(wanted).expanduser()
+            path = expand(wanted)
             here = folder / wanted
             return here if not path.exists() and here.exists() else path
-        except (OSError, RuntimeError) as error:  # `~nobody/…`
+        except OSError as error:  # a name that is too long
             raise SessionError(f"cannot open {wanted}: {error}") from error
     sessions = listed() if listed else list_sessions(folder)
     if not wanted:

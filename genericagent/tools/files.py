@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from ..errors import ToolError
-from ..paths import home
+from ..paths import expand, home
 from ..store import atomic
 from ..store.lock import FileLock
 from .encodings import MARKS, SAMPLE, Encoding, Text, detect, error_handler
@@ -577,10 +577,7 @@ def expand_file_refs(content: str, base: Path, *, within: Confinement | None = N
     """`{{file:path:start:end}}` replaced by those lines (1-based, inclusive). Raises ToolError."""
 
     def lines(match: re.Match[str]) -> str:
-        try:
-            path = base / Path(match[1]).expanduser()
-        except RuntimeError as error:
-            raise ToolError(f"{match[0]}: {error}") from None
+        path = base / expand(match[1])
         start, end = int(match[2]), int(match[3])
         text = load(path, within).text
         found = LINE_BREAK.split(text)

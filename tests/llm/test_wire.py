@@ -26,6 +26,10 @@ from genericagent.llm.sse import Reader
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+def decoded(wire: ModuleType, body: dict[str, Any]) -> Answer:
+    return decode_body(wire, [json.dumps(body).encode()])
+
+
 def stream(*events: Any) -> bytes:
     """Events as bytes; objects become JSON and, if they have a type, get it as their event's name."""
     out = ""
@@ -177,7 +181,7 @@ def test_finish_reason_is_optional_before_done() -> None:
 def test_refusal_is_an_outcome_of_its_own_with_its_text() -> None:
     answers = [
         decode(chat, chunk({"refusal": "I can"}), chunk({"refusal": "not"}), STOP),
-        chat.decode_json({"choices": [{"message": {"content": None, "refusal": "I cannot"}, "finish_reason": "stop"}]}),
+        decoded(chat, {"choices": [{"message": {"content": None, "refusal": "I cannot"}, "finish_reason": "stop"}]}),
         decode(responses, {"type": "response.refusal.delta", "output_index": 0, "delta": "I can"},
                {"type": "response.refusal.done", "output_index": 0, "refusal": "I cannot"}, completed()),
     ]  # fmt: skip
@@ -191,7 +195,7 @@ def test_refusal_is_an_outcome_of_its_own_with_its_text() -> None:
 def test_json_where_a_stream_was_asked_for_and_the_reverse() -> None:
     whole = json.dumps({"model": "m", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}).encode()
     for body in (whole, b"\xef\xbb\xbf\n " + whole, stream(chunk({"content": "hi"}), STOP)):
-        for answer in (decode_body(chat, [body[:3], body[3:]]), chat.decode_json(body)):
+        for answer in (decode_body(chat, [body[:3], body[3:]]), decode_body(chat, [body])):
             assert (answer.outcome, answer.blocks) == ("ok", [{"type": "text", "text": "hi"}])
     shown = Body(chat.Decoder())
     assert shown.feed(whole) + shown.close() == [("text", "hi")]
@@ -217,7 +221,7 @@ def test_json_that_was_cut_is_truncated() -> None:
 
 
 def test_response_that_was_only_queued_is_not_whole() -> None:
-    answer = responses.decode_json({"object": "response", "status": "queued", "output": []})
+    answer = decoded(responses, {"object": "response", "status": "queued", "output": []})
     assert (answer.outcome, answer.raw_stop_reason) == ("truncated", "queued")
 
 
@@ -299,7 +303,7 @@ def test_two_calls_in_every_dialect(events: list[Any]) -> None:  # C025
 def test_call_without_arguments(args: Any) -> None:
     assert calls_of(decode(chat, part(0, "a", "now", args), CALLS)) == [("now", {})]
     whole = {"tool_calls": [{"id": "", "function": {"name": "now", "arguments": args}}] * 2}
-    assert calls_of(chat.decode_json({"choices": [{"message": whole}]})) == [("now", {})] * 2
+    assert calls_of(decoded(chat, {"choices": [{"message": whole}]})) == [("now", {})] * 2
 
 
 @pytest.mark.parametrize(
@@ -313,7 +317,7 @@ def test_cut_or_invalid_arguments_never_become_an_empty_object(args: str) -> Non
     for answer in (
         decode(chat, part(0, "a", "w", args), CALLS, "[DONE]"),
         decode(anthropic, message(), use, delta("input_json_delta", "partial_json", args), stopped("tool_use")),
-        responses.decode_json({"status": "completed", "output": [item]}),
+        decoded(responses, {"status": "completed", "output": [item]}),
     ):
         assert answer.blocks == [{"type": "tool_use", "id": "a", "name": "w", **broken}]
 
@@ -326,7 +330,7 @@ def test_call_that_the_output_limit_cut_before_its_first_argument_must_not_run()
     assert decode(anthropic, message(), use, stopped("max_tokens")).blocks[0]["incomplete"]
     assert decode(anthropic, message(), use).blocks[0]["incomplete"]
     whole = {"tool_calls": [{"id": "a", "function": {"name": "write", "arguments": ""}}]}
-    assert chat.decode_json({"choices": [{"message": whole, "finish_reason": "length"}]}).blocks[0]["unsure"]
+    assert decoded(chat, {"choices": [{"message": whole, "finish_reason": "length"}]}).blocks[0]["unsure"]
 
 
 def test_legacy_function_call() -> None:
@@ -338,7 +342,7 @@ def test_legacy_function_call() -> None:
     )
     assert calls_of(answer) == WHOLE[:1] and answer.stop_reason == "tool_use"
     empty = {"content": "4", "function_call": {"name": "", "arguments": ""}, "tool_calls": None}
-    assert calls_of(chat.decode_json({"choices": [{"message": empty}]})) == []
+    assert calls_of(decoded(chat, {"choices": [{"message": empty}]})) == []
 
 
 def test_ids_are_minted_by_the_given_factory() -> None:

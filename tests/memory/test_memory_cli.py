@@ -261,10 +261,10 @@ def test_whose_models_are_used_then_is_told(
     assert str(paths.home() / ("config.toml" if toml else "mykey.py")) in model.source
 
 
-@pytest.mark.parametrize("path", ["--nonsense", "nowhere", "empty", "."])
+@pytest.mark.parametrize("path", ["", "~nobody-here", "--nonsense", "nowhere", "empty", "."])
 def test_what_is_no_checkout_is_refused(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
-    given = path if path[0] == "-" else str(paths.home() if path == "." else tmp_path / path)
+    given = path if path[:1] in "-~" else str(paths.home() if path == "." else tmp_path / path)
     memory.ensure_seeds()
     before = json.dumps(sorted(str(p) for p in paths.home().rglob("*")))
     code, text = ga(capsys, "import", given)

@@ -386,6 +386,12 @@ def test_what_runs_every_few_hours_keeps_to_its_time_of_day(tmp_path: Path) -> N
     assert seen["event"] == "seen" and next_run(job, marks_of([seen])["often"], now) == datetime(2026, 3, 2, 11)
 
 
+def test_a_job_of_bytes_that_are_no_text_leaves_half_a_job(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no text"):
+        add_job(tmp_path, "j", {"schedule": "09:00", "prompt": "caf\udce9"}, 1e9)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_disabled_job_has_no_next_run_but_one_that_is_wanted() -> None:
     job = parse("job", {"schedule": "08:00", "prompt": "x", "enabled": False})
     assert next_run(job, Mark(), 1e9) is None and next_run(job, Mark(wanted=True), 1e9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -658,3 +659,19 @@ def test_what_a_watcher_has_to_tell_of_the_memory_reaches_nobody(watch: Any) -> 
     assert memory.L2 in told and "taken back" in told and "taken back" in log(run)
     (later,) = memory.ensure_seeds(lambda value: value)
     assert memory.L1 in later and "by hand" in memory.insight()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ['"budget_seconds": NaN', '"open": ["\\ud800"]', '"max_turns": true', '"status": "weird"', '"turns_used": 1e999'],
+)
+def test_a_state_file_that_holds_no_goal_is_tried_for_ever(
+    tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_file_location("goal_of_this_test", paths.shipped("reflect", "goal_mode.py"))
+    assert spec and spec.loader
+    goal = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(goal)
+    (tmp_path / "state.json").write_text(f'{{"objective": "x", {wrong}}}')
+    with pytest.raises(UsageError, match="holds no goal"):
+        goal.init({"goal_state": str(tmp_path / "state.json")})

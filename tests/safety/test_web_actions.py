@@ -198,6 +198,32 @@ def test_where_the_user_let_it_in_once_it_may_look_but_not_act_again(guard: Guar
     assert verdict(guard, LOOK, led) == "ask"
 
 
+@pytest.mark.parametrize(
+    "let",
+    [
+        ("code_run", {"script": f"curl -sI {BANK['url']}robots.txt", "type": "bash"}),
+        ("web_execute_js", {"do": "js", "code": f"fetch('{BANK['url']}')"}),
+    ],
+)
+def test_a_yes_to_a_request_is_taken_for_leave_to_open_the_place(guard: Guard, let: tuple[str, Any]) -> None:
+    guard.origin = "chat"
+    guard.outside("a page")
+    tool, what = let
+    if tool == "code_run":
+        asked = guard.rule(tool, what, guard.zones.workspace)
+    else:
+        asked = guard.rule_request(tool, what, NEW, TABS, {"b:9"}, guard.zones.workspace)
+    assert asked.verdict == "ask"
+    guard.granted(asked, "once")
+    assert verdict(guard, LOOK, {**NEW, "url": BANK["url"]}) == "ask"
+
+
+def test_a_tool_that_the_guard_does_not_know_goes_around_what_may_not_be_read(guard: Guard) -> None:
+    guard.rules = parse_rules((), (), ("read:*secret*",), ())
+    assert guard.rule("word_count", {"path": "a/secret.txt"}, guard.zones.workspace).verdict == "deny"
+    assert guard.rule("word_count", {"path": "a/plain.txt"}, guard.zones.workspace).verdict == "allow"
+
+
 def test_the_question_about_a_look_shows_nothing_of_the_wire(guard: Guard) -> None:
     guard.origin = "chat"
     guard.outside("a page")

@@ -348,3 +348,10 @@ def test_archiving_by_hand(run_ga: Callable[..., Any]) -> None:
     os.utime(paths.sessions() / "notes.jsonl", (1e9, 1e9))
     done = run_ga("sessions", "--archive")
     assert (done.returncode, done.stdout) == (1, "archived: 0\n") and "notes.jsonl is no session" in done.stderr
+
+
+def test_a_pipe_among_the_archived_holds_whoever_reads_it() -> None:
+    paths.archive().mkdir(parents=True)
+    os.mkfifo(paths.archive() / "pipe.jsonl.gz")
+    with pytest.raises(SessionError, match="no file"):
+        archive.content(paths.archive() / "pipe.jsonl.gz")
