@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,9 +31,11 @@ FACES = {  # beside the terminal: module, function, what it is
 SUBCOMMANDS = ("browser", "memory", "sessions", "schedule", "import", "doctor", *FACES)
 OF_ONE_RUN = {  # what a face has no use for, and its option
     "prompt": "-p", "output_format": "--output-format", "task": "--task", "func": "--func", "reflect": "--reflect",
-    "again": "--continue", "resume": "--resume", "llm_no": "--llm_no", "verbose": "--verbose",
+    "again": "--continue", "resume": "--resume", "llm_no": "--llm_no", "verbose": "--verbose", "wait": "--wait", "approve": "--approve",
+    "input": "--input", "history": "--history", "once": "--once", "nobg": "--nobg", "no_user_tools": "--no-user-tools",
 }  # fmt: skip
 USAGE = 2
+TOLD = 2_000  # characters of an error: one line, however long a word was
 
 
 class Parser(argparse.ArgumentParser):
@@ -114,7 +117,8 @@ def run_command(argv: Sequence[str]) -> int:
 
 
 def _fail(error: Exception | str, code: int) -> int:
-    sys.stderr.write(fitted(f"error: {clean(' '.join(str(error).split()))}\n", sys.stderr))
+    words = " ".join(clean(str(error)[:20_000]).split())
+    sys.stderr.write(fitted(f"error: {words if len(words) <= TOLD else words[:TOLD] + '…'}\n", sys.stderr))
     return code
 
 
@@ -174,9 +178,10 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
     modes = [m for m in ("prompt", "task", "func", "reflect") if getattr(args, m) is not None]
     if len(modes) > 1:
         raise UsageError("-p, --task, --func and --reflect exclude each other")
-    if (args.bg or args.wait or args.history or args.inherit or args.input is not None) and args.task is None:
+    with_task = (args.wait, args.history, args.input)
+    if (args.bg or args.inherit or with_task != (None, None, None)) and args.task is None:
         raise UsageError("--input, --history, --wait and --bg go with --task")
-    if args.approve and args.reflect is None:
+    if args.approve is not None and args.reflect is None:
         raise UsageError("--approve goes with --reflect")
     for name in ("max_turns", "max_cost", "max_time"):
         value = getattr(args, name)
@@ -213,7 +218,7 @@ def _options(args: argparse.Namespace, label: str) -> Options:
     workspace, inherited = None, getattr(args, "inherited", {})
     if folder:
         workspace = paths.expand(folder).absolute()
-        if not workspace.is_dir():
+        if not os.path.isdir(workspace):  # noqa: PTH112  # never raises
             raise UsageError(f"{folder} is not a folder")
     origin: Origin = "chat" if is_chat(args) else inherited.get("origin", "script")
     fixed = list(map(Path, inherited.get("fixed", ())))

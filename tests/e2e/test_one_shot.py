@@ -499,3 +499,22 @@ def test_arguments_nested_beyond_all_measure_are_told_to_the_model(play: Any) ->
     done, server = play([reply, say("done")], "-p", "go")
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert "NOT run" in json.dumps(server.requests[1].body) and "ran" in json.dumps(server.requests[1].body)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["schedule", "remove", "x" * 5000],
+        ["import", "x" * 5000],
+        ["x" * 300],
+        ["web", "--demo", "--once"],
+        ["web", "--demo", "--wait", "0"],
+        ["web", "--demo", "--approve="],
+        ["", "-p", "hi"],
+        ["--func", ""],
+    ],
+)
+def test_words_that_mean_nothing_are_taken_or_fill_the_screen(run_ga: Any, args: list[str]) -> None:
+    done = run_ga(*args)
+    assert done.returncode in (1, 2) and done.stdout == "" and len(done.stderr) < 2_100, done
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: "), done.stderr
