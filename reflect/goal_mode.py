@@ -125,8 +125,10 @@ def load() -> dict[str, Any] | None:
         for key, kind in kinds.items()
         if not isinstance(state[key], kind) or (isinstance(state[key], bool) and kind is not bool)
     ]
-    if wrong or not state["objective"].strip() or state["status"] not in ("running", "closing", "done"):
-        raise UsageError(f"{file} holds no goal: {(wrong or ['objective or status'])[0]} is not what it should be")
+    wrong += [] if wrong or state["objective"].strip() else ["objective"]
+    wrong += [] if state["status"] in ("running", "closing", "done") else ["status"]
+    if wrong:
+        raise UsageError(f"{file} holds no goal: {wrong[0]} is not what it should be")
     return state
 
 

@@ -40,7 +40,7 @@ SHOWN = 300  # characters of an answer on the watcher's screen
 KEPT = 20  # results of a watcher that wait for the next chat; those after them are in the log
 SHIPPED = {  # SHA-256 of the scripts as they are shipped: what is one of them needs nobody's word
     "autonomous": "5d6980de7ea746a804ea4f3e125e9d2529ff6fc966457d2d150721d0c4288f6b",
-    "goal_mode": "af40671a6af6c39c4f23ad1211c7801f338224029cfd50f2a327d61d596d1b01",
+    "goal_mode": "101c0e157b8c7c79a7625a9a595c02c1adbc94a2628e6dd6e27bcb20af0c8de1",
     "scheduler": "1ddf6ebe1592333503be721ee01d14fd3ce1c42acc776ed8c14eb0bb575f1b50",
 }
 Stamp = tuple[int, int]

@@ -47,10 +47,9 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     import gzip
 
     try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))  # a pipe would wait
-        with os.fdopen(fd, "rb") as plain:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise SessionError(f"cannot read {path}: it is no file")
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait
+            raise SessionError(f"cannot read {path}: it is no file")
+        with path.open("rb") as plain:
             yield gzip.GzipFile(fileobj=plain) if path.name.endswith(PACKED) else plain  # type: ignore[misc]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise SessionError(f"the archived session {path} is damaged: {error}") from error
