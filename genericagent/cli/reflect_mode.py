@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import select
 import shlex
 import sys
@@ -469,6 +470,7 @@ def _only_ours(before: Mapping[str, Stamp], now: Mapping[str, Stamp], written: I
     ours = {os.path.realpath(path) for path in written}
 
     def is_ours(path: str) -> bool:
-        return path in ours or any(o.startswith(f"{path}/") for o in ours) or os.path.basename(path) in scripts  # noqa: PTH119
+        named = rf"(?<![\w.-]){re.escape(os.path.basename(path))}(?![\w-])"  # noqa: PTH119  # not `a` in `cat`
+        return path in ours or any(o.startswith(f"{path}/") for o in ours) or bool(re.search(named, scripts))
 
     return bool(changed) and all(map(is_ours, changed))
