@@ -39,10 +39,10 @@ $(VENV)/.python:
 	  echo 'Python 3.11 or newer is needed; "$(PYTHON)" is missing or older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)'; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo 'Python has no venv module. On Debian or Ubuntu: sudo apt-get install python3-venv'; exit 1; }
-	@test -e '$@' || test -z "$$(ls -A '$(VENV)' 2>/dev/null)" || { \
+	@test -e '$(VENV)/.python' || test -z "$$(ls -A '$(VENV)' 2>/dev/null)" || { \
 	  echo '$(VENV) is not empty and no environment of ours: name another folder (VENV=…), or remove it yourself'; exit 1; }
 	@$(PYTHON) -m venv --clear '$(VENV)'
-	@echo '$(PYTHON)' >'$@'
+	@echo '$(PYTHON)' >'$(VENV)/.python'
 
 $(VENV)/.base: $(VENV)/.python pyproject.toml
 	@echo 'Installing into $(VENV) …'

@@ -38,7 +38,7 @@ def init(args: dict[str, str]) -> None:
     """Begin a goal, or go on with the one in the state file. UsageError: there is none, or there is another."""
     global file
     file = paths.expand(args.pop("goal_state", "") or str(paths.home() / "goals" / "goal.json"))
-    objective = args.pop("objective", "").encode(errors="replace").decode().strip()
+    objective = args.pop("objective", "").encode(errors="replace").decode().strip()  # it may be bytes that are no text
     given = {key: args.pop(key) for key in ("budget_seconds", "max_turns") if key in args}
     try:
         wish: dict[str, Any] = {key: type(NEW[key])(value) for key, value in given.items()}

@@ -13,7 +13,6 @@ import pytest
 
 from genericagent import config, paths
 from genericagent.errors import ConfigError
-from genericagent.safety.policy import parse_rules, unreadable
 
 DOC = Path(__file__).parents[1] / "docs" / "CONFIG.md"
 
@@ -468,8 +467,3 @@ def test_a_file_that_was_named_and_has_no_usable_model_asks_another(tmp_path: Pa
         load(tmp_path, config_file=named)
     write(named, "[limits]\nmax_turns = 3\n")  # names none: those of the home are meant
     assert names(load(tmp_path, config_file=named)) == names(load(tmp_path))
-
-
-def test_a_name_of_nobody_is_a_name_like_any_other(tmp_path: Path) -> None:
-    assert paths.expand("~nobody-here/x") == Path("~nobody-here/x") and paths.expand("~/x") == Path.home() / "x"
-    assert unreadable(parse_rules((), (), ("read:~nobody-here/**",), ())) == (Path.cwd() / "~nobody-here",)

@@ -137,9 +137,8 @@ def test_make_empties_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
     kept = tmp_path / "my-work" / "thesis.txt"
     kept.parent.mkdir()
     kept.write_text("years")
+    (tmp_path / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
     for goal in ("chat", "clean"):
-        copy = tmp_path / "Makefile"
-        copy.write_bytes((ROOT / "Makefile").read_bytes())
         done = subprocess.run(
             ["make", "-C", str(tmp_path), goal, f"VENV={kept.parent}"], capture_output=True, text=True, check=False
         )

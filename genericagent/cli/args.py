@@ -15,7 +15,7 @@ from .. import __version__, paths
 from ..config import CHOICES
 from ..errors import ConfigError, GAError, UsageError
 from ..extras import NEEDED, install_command
-from ..safety.term import clean, one_line
+from ..safety.term import one_line
 from .cells import fitted
 from .log import start_log
 
@@ -31,8 +31,8 @@ FACES = {  # beside the terminal: module, function, what it is
 SUBCOMMANDS = ("browser", "memory", "sessions", "schedule", "import", "doctor", *FACES)
 OF_ONE_RUN = {  # what a face has no use for, and its option
     "prompt": "-p", "output_format": "--output-format", "task": "--task", "func": "--func", "reflect": "--reflect",
-    "again": "--continue", "resume": "--resume", "llm_no": "--llm_no", "verbose": "--verbose", "wait": "--wait", "approve": "--approve",
-    "input": "--input", "history": "--history", "once": "--once", "nobg": "--nobg", "no_user_tools": "--no-user-tools",
+    "again": "--continue", "resume": "--resume", "llm_no": "--llm_no", "verbose": "--verbose", "once": "--once", "nobg": "--nobg",
+    "no_user_tools": "--no-user-tools",
 }  # fmt: skip
 USAGE = 2
 TOLD = 2_000  # characters of an error: one line, however long a word was
@@ -45,6 +45,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see --help)")
 
 
+def named(text: str) -> str:
+    """For what names a file, a folder or a conversation: the empty one is a variable that was not set, not the usual one."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty")
+    return text
+
+
 def build_parser() -> argparse.ArgumentParser:
     ga = paths.this_program()
     p = Parser(
@@ -55,17 +62,19 @@ def build_parser() -> argparse.ArgumentParser:
         f"docs/ is {paths.shipped('docs')}",
         allow_abbrev=False,
     )
-    p.add_argument("path", nargs="?", help="the folder to work in (default: $GA_HOME/temp)")
+    p.add_argument("path", nargs="?", type=named, help="the folder to work in (default: $GA_HOME/temp)")
     p.add_argument("--version", action="version", version=f"genericagent {__version__}")
     mode = p.add_argument_group("one task, no chat")
     mode.add_argument("-p", dest="prompt", metavar="TEXT", help="one answer on stdout; - reads the text from stdin")
     mode.add_argument("--output-format", choices=("text", "json", "stream-json"), default="text")
     mode.add_argument("--task", metavar="NAME", help="files in $GA_HOME/temp/NAME: input.txt in, output.txt out")
     mode.add_argument("--input", metavar="TEXT", help="with --task: the request (default: NAME/input.txt)")
-    mode.add_argument("--history", metavar="FILE", help="with --task: JSON list of messages to begin with")
+    mode.add_argument("--history", type=named, metavar="FILE", help="with --task: JSON list of messages to begin with")
     mode.add_argument("--wait", type=float, metavar="SECONDS", help="with --task: stay open for reply.txt")
     mode.add_argument("--bg", action="store_true", help="with --task: detach, print the PID, wait 600 s for replies")
-    mode.add_argument("--func", metavar="FILE", help="the request is in FILE; the answer goes to FILE.out.txt")
+    mode.add_argument(
+        "--func", type=named, metavar="FILE", help="the request is in FILE; the answer goes to FILE.out.txt"
+    )
     mode.add_argument("--inherit", action="store_true", help=argparse.SUPPRESS)  # see tools/subagents.py
     mode.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     mode.add_argument("--nobg", action="store_true", help=argparse.SUPPRESS)
@@ -79,7 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     common.add_argument("--demo", action="store_true", help="a scripted stand-in for a model: no key needed")
     common.add_argument("--llm_no", type=int, default=0, metavar="N", help="which configured model")
     common.add_argument("--continue", dest="again", action="store_true", help="go on with the newest session")
-    common.add_argument("--resume", metavar="ID", help="go on with this session")
+    common.add_argument("--resume", type=named, metavar="ID", help="go on with this session")
     common.add_argument("--max-turns", type=int, metavar="N")
     common.add_argument("--max-cost", type=float, metavar="DOLLARS")
     common.add_argument("--max-time", type=float, metavar="SECONDS")
@@ -88,10 +97,10 @@ def build_parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--allow", action="append", default=[], metavar="RULE", help="don't ask about this; see docs/SECURITY.md"
     )
-    common.add_argument("--cwd", metavar="DIR", help="the folder to work in")
+    common.add_argument("--cwd", type=named, metavar="DIR", help="the folder to work in")
     common.add_argument("--no-user-tools", action="store_true", help="leave out the tools that need a person")
     common.add_argument("--verbose", action="store_true", help="show the model's text and tool output in full")
-    common.add_argument("--config", metavar="FILE", help="read the configuration from FILE first")
+    common.add_argument("--config", type=named, metavar="FILE", help="read the configuration from FILE first")
     return p
 
 
@@ -102,8 +111,10 @@ def run_command(argv: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a console that lacks a character must not end the program
     try:
         return _run(argv)
-    except SystemExit as end:  # --help and --version
-        return int(end.code or 0)
+    except SystemExit as end:
+        if end.code:
+            raise
+        return 0  # --help and --version
     except UsageError as error:
         return _fail(error, USAGE)
     except GAError as error:
@@ -117,8 +128,7 @@ def run_command(argv: Sequence[str]) -> int:
 
 
 def _fail(error: Exception | str, code: int) -> int:
-    words = " ".join(clean(str(error)[:20_000]).split())
-    sys.stderr.write(fitted(f"error: {words if len(words) <= TOLD else words[:TOLD] + '…'}\n", sys.stderr))
+    sys.stderr.write(fitted(f"error: {one_line(str(error), TOLD)}\n", sys.stderr))
     return code
 
 
@@ -187,9 +197,6 @@ def _refuse_nonsense(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise UsageError(f"--{name.replace('_', '-')} must be more than 0")
-    for name in ("cwd", "resume", "config", "history", "func", "path"):
-        if getattr(args, name) == "":
-            raise UsageError(f"{'the folder to work in' if name == 'path' else f'--{name}'} is empty")
     if args.path and args.cwd:
         raise UsageError("the folder to work in is given twice: PATH and --cwd")
     if args.allow:

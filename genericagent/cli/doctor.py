@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__, control, paths
 from ..config import Config, Model, resolve_secret
-from ..errors import BudgetError, ConfigError, GAError, LLMError, ToolError, UsageError
+from ..errors import BudgetError, ConfigError, GAError, LLMError, ToolError
 from ..extras import EXTRAS, NEEDED, install_command
 from ..prompts import language, say
 from ..safety.guard import contain, zones_of
@@ -65,15 +65,13 @@ def run_doctor(argv: Sequence[str]) -> int:
     """The subcommand: prints the report; 1 when there is a problem. Raises UsageError."""
     from llmcore import load_config
 
-    from .args import Parser
+    from .args import Parser, named
 
     about = "Does everything work that is needed, what does this installation let in, and how is mended what is wrong."
     parser = Parser(prog=f"{paths.this_program()} doctor", description=about, allow_abbrev=False)
     parser.add_argument("--offline", action="store_true", help="ask neither the models nor Telegram")
-    parser.add_argument("--config", metavar="FILE", help="read the configuration from FILE first")
+    parser.add_argument("--config", type=named, metavar="FILE", help="read the configuration from FILE first")
     args = parser.parse_args(argv)
-    if args.config == "":
-        raise UsageError("--config is empty")
     found = list[Config]()
 
     def read() -> Iterator[Line]:

@@ -41,7 +41,7 @@ SHOWN = 300  # characters of an answer on the watcher's screen
 KEPT = 20  # results of a watcher that wait for the next chat; those after them are in the log
 SHIPPED = {  # SHA-256 of the scripts as they are shipped: what is one of them needs nobody's word
     "autonomous": "5d6980de7ea746a804ea4f3e125e9d2529ff6fc966457d2d150721d0c4288f6b",
-    "goal_mode": "101c0e157b8c7c79a7625a9a595c02c1adbc94a2628e6dd6e27bcb20af0c8de1",
+    "goal_mode": "5cf4ff1d6878bf6a3a2ea199db9e2b3f0b3a5f4ffcaebd7fe0a8e3c33bd94408",
     "scheduler": "1ddf6ebe1592333503be721ee01d14fd3ce1c42acc776ed8c14eb0bb575f1b50",
 }
 Stamp = tuple[int, int]

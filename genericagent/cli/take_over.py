@@ -30,15 +30,12 @@ ORDER = (
 def run_import(argv: Sequence[str]) -> int:
     """The subcommand: says of each file what became of it. Its exit code is 1 when something could not be done.
     Raises UsageError, ToolError."""
-    from .args import Parser
+    from .args import Parser, named
 
     about = "Take over mykey.py and memory/ of an existing checkout. Nothing of yours is overwritten."
     parser = Parser(prog=f"{paths.this_program()} import", description=about, allow_abbrev=False)
-    parser.add_argument("path", metavar="PATH", help="the folder of the checkout, with memory/ or mykey.py")
-    given = parser.parse_args(argv).path
-    if not given:
-        raise UsageError("the folder of the checkout is empty")
-    source = paths.expand(given)
+    parser.add_argument("path", type=named, metavar="PATH", help="the folder of the checkout, with memory/ or mykey.py")
+    source = paths.expand(parser.parse_args(argv).path)
     memory = source / "memory"
     if not source.is_dir() or not (memory.is_dir() or any((source / name).is_file() for name in KEYS)):
         raise UsageError(f"{source} is no checkout: it has neither memory/ nor mykey.py")

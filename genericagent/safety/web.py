@@ -154,15 +154,18 @@ class View:
 
 def opened_by(request: Mapping[str, Any], tab: Tab | None) -> str:
     """The place that the user who lets this pass lets it open or act in; "" where there is none. What the code of a page
-    names beside that is none: it is sent to, not shown."""
-    url = request.get("url")
-    if (
-        request["do"] == "cdp"
-        and request.get("method") == "Page.navigate"
-        and isinstance(request.get("params"), Mapping)
-    ):
-        url = request["params"].get("url")
-    return place(str(url)) if url else place(str(tab["url"])) if tab is not None else ""
+    names beside that is none, it is sent to, not shown; nor is the page around a frame."""
+    if url := _as_jump(request).get("url"):
+        return place(str(url))
+    return place(str(tab["url"])) if tab is not None and not request.get("frame") else ""
+
+
+def _as_jump(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A navigation by the protocol as what it is; any other request as it stands."""
+    params = request.get("params")
+    if request["do"] == "cdp" and request.get("method") == "Page.navigate" and isinstance(params, Mapping):
+        return {"do": "jump", "url": str(params.get("url"))} if set(params) <= {"url"} else request
+    return request
 
 
 def key_of(tab: Tab) -> str:
@@ -176,6 +179,7 @@ def request_actions(tool: str, request: Mapping[str, Any], tab: Tab | None, view
 
 
 def _actions(tool: str, request: Mapping[str, Any], tab: Tab | None, view: View) -> Iterator[Action]:
+    request = _as_jump(request)
     do = request["do"]
     if do in ("jump", "create"):
         if request.get("url"):
@@ -201,9 +205,7 @@ def _actions(tool: str, request: Mapping[str, Any], tab: Tab | None, view: View)
 def _protocol(tool: str, request: Mapping[str, Any], tab: Tab | None, view: View) -> Iterator[Action]:
     method, given = str(request.get("method")), request.get("params")
     params: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    if method == "Page.navigate" and set(params) <= {"url"}:
-        yield from _actions(tool, {"do": "jump", "url": str(params.get("url"))}, tab, view)
-    elif method not in IN_PAGE or set(params) - set(IN_PAGE[method].split()) or (given and not params):
+    if method not in IN_PAGE or set(params) - set(IN_PAGE[method].split()) or (given and not params):
         yield Action(tool, "control", (f"cdp {method}",))
     else:
         yield from _script(tool, json.dumps(params, ensure_ascii=False) if params else "", tab, view)

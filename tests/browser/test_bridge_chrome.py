@@ -249,6 +249,16 @@ def test_an_endless_loop_is_ended_and_the_tab_lives_on(driver: TMWebDriver, site
     assert value(driver, "document.title") == "home" and time.monotonic() - begin < 20
 
 
+@pytest.mark.slow
+def test_a_page_that_is_busy_of_itself_is_ended(driver: TMWebDriver, site: Site) -> None:
+    driver.jump(site.url + "/")
+    driver.execute_js("kept = 1; setTimeout(() => { const end = Date.now() + 5000; while (Date.now() < end); }, 0); 1")
+    time.sleep(0.2)
+    result = driver.execute_js("await new Promise((done) => setTimeout(done, 20000))", 1)
+    assert result["kind"] == "timeout" and "together with its page" not in result["error"]
+    until(lambda: driver.execute_js("window.kept", 2).get("value") == 1)
+
+
 # policies
 
 

@@ -17,6 +17,7 @@ from test_chat_pty import CTRL_C, CTRL_D, PASTE, PASTED, PROGRAM, Terminal
 
 from genericagent import config
 from genericagent.abort import Abort
+from genericagent.cli import first_run
 from genericagent.cli.first_run import clean_address, clean_key, edited, save
 from genericagent.errors import ConfigError, LLMError, ToolError
 from genericagent.llm.listing import list_models, names_in
@@ -500,3 +501,10 @@ def test_a_web_page_is_taken_for_a_list(site: Site, body: Any) -> None:
 def test_models_that_cannot_talk_are_offered() -> None:
     names = ["gpt-5", "text-embedding-3", "whisper-1", "gpt-image-1", "gpt-5", "bad\x1b[2J", ""]
     assert names_in({"data": [{"id": name} for name in names]}) == ["gpt-5"]
+
+
+def test_a_thousand_wrong_answers_end_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["zzz"] * 3000 + ["r"])
+    monkeypatch.setattr(first_run, "_line", lambda may_show: next(answers))
+    monkeypatch.setattr(first_run, "_tell", lambda text: None)
+    assert first_run._asked("what_now", lambda typed: typed == "r") == "r"

@@ -147,7 +147,7 @@ def test_own_writes_wake_nobody_and_what_came_meanwhile_wakes_once(
     args = (
         {"path": str(report), "content": "x"}
         if tool == "file_write"
-        else {"type": "bash", "script": f"date +%N > {report}"}
+        else {"type": "bash", "script": f"echo cab; date +%N > {report}"}
     )
 
     def model(body: dict[str, Any], n: int) -> Reply:
@@ -478,7 +478,8 @@ def test_a_shipped_script_needs_nobodys_word_as_long_as_it_is_as_shipped(
     assert confirm(old) == [], "a new version of the program"
     folder = tmp_path / "shipped"
     folder.mkdir()
-    monkeypatch.setattr(paths, "shipped", lambda *parts: folder)
+    real = paths.shipped
+    monkeypatch.setattr(paths, "shipped", lambda *parts: folder if parts[:1] == ("reflect",) else real(*parts))
     (folder / "scheduler.py").write_bytes(old.read_bytes() + b"# changed\n")
     with pytest.raises(UsageError):
         confirm(folder / "scheduler.py")
@@ -665,9 +666,7 @@ def test_what_a_watcher_has_to_tell_of_the_memory_reaches_nobody(watch: Any) -> 
     "wrong",
     ['"budget_seconds": NaN', '"open": ["\\ud800"]', '"max_turns": true', '"status": "weird"', '"turns_used": 1e999'],
 )
-def test_a_state_file_that_holds_no_goal_is_tried_for_ever(
-    tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_file_that_holds_no_goal_is_tried_for_ever(tmp_path: Path, wrong: str) -> None:
     spec = importlib.util.spec_from_file_location("goal_of_this_test", paths.shipped("reflect", "goal_mode.py"))
     assert spec and spec.loader
     goal = importlib.util.module_from_spec(spec)

@@ -203,6 +203,7 @@ def test_where_the_user_let_it_in_once_it_may_look_but_not_act_again(guard: Guar
     [
         ("code_run", {"script": f"curl -sI {BANK['url']}robots.txt", "type": "bash"}),
         ("web_execute_js", {"do": "js", "code": f"fetch('{BANK['url']}')"}),
+        ("web_execute_js", {"do": "js", "code": "1", "frame": 3, "frame_url": BANK["url"]}),
     ],
 )
 def test_a_yes_to_a_request_is_taken_for_leave_to_open_the_place(guard: Guard, let: tuple[str, Any]) -> None:
@@ -216,12 +217,6 @@ def test_a_yes_to_a_request_is_taken_for_leave_to_open_the_place(guard: Guard, l
     assert asked.verdict == "ask"
     guard.granted(asked, "once")
     assert verdict(guard, LOOK, {**NEW, "url": BANK["url"]}) == "ask"
-
-
-def test_a_tool_that_the_guard_does_not_know_goes_around_what_may_not_be_read(guard: Guard) -> None:
-    guard.rules = parse_rules((), (), ("read:*secret*",), ())
-    assert guard.rule("word_count", {"path": "a/secret.txt"}, guard.zones.workspace).verdict == "deny"
-    assert guard.rule("word_count", {"path": "a/plain.txt"}, guard.zones.workspace).verdict == "allow"
 
 
 def test_the_question_about_a_look_shows_nothing_of_the_wire(guard: Guard) -> None:

@@ -13,6 +13,8 @@ from agentmain import GenericAgent
 from genericagent import paths
 from genericagent.errors import ConfigError
 from genericagent.safety.asking import Answer, Scope
+from genericagent.safety.guard import Guard
+from genericagent.safety.policy import parse_rules
 from genericagent.scripted import Reply, Tool, call, say
 
 Start = Callable[..., GenericAgent]
@@ -442,3 +444,10 @@ def test_no_rule_is_offered_where_another_one_denies(start: Start, ga_home: Path
     agent = start([call("code_run", type="bash", script="sudo docker ps"), say("x")], origin="script")
     end, _ = do(agent, "go")
     assert "docker *" in end["question"]["question"] and "--allow" not in end["question"]["question"]
+
+
+def test_a_tool_that_the_guard_does_not_know_goes_around_what_may_not_be_read() -> None:
+    guard = Guard()
+    guard.rules = parse_rules((), (), ("read:*secret*",), ())
+    assert guard.rule("word_count", {"path": "a/secret.txt"}, guard.zones.workspace).verdict == "deny"
+    assert guard.rule("word_count", {"path": "a/plain.txt"}, guard.zones.workspace).verdict == "allow"
