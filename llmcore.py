@@ -228,11 +228,12 @@ class BaseSession:
         return sum(map(usage.estimate, (system, self.model.extra_sys_prompt, json.dumps(tools), tail)))
 
     def _learn(self, answer: Answer, system: str, tools: list[dict[str, Any]], tail: str) -> None:
-        """Correct the token estimate by what the provider counted."""
-        if answer.usage is None:
-            return
-        self.used = answer.usage.input + answer.usage.output or self.used  # some servers tell none
+        """Correct the token estimate by what the provider counted; where it counts none, the estimate stands."""
         guess = self._fixed(system, tools, tail) + sum(map(usage.estimate_message, self.history))
+        if answer.usage is None or not answer.usage.input:
+            self.used = int(self._correction * guess)
+            return
+        self.used = answer.usage.input + answer.usage.output
         if answer.usage.input > 500:
             self._correction = min(2.0, max(0.5, answer.usage.input / guess))
 

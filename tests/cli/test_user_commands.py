@@ -689,3 +689,9 @@ def test_another_folder_is_worked_in_unsaid(start: Start, run_agent: Any, tmp_pa
     chat.agent.new_session()
     stays = Said(run_agent(workspace=tmp_path))
     assert "gone" not in stays.run(f"/resume {id}") and "Workspace" not in stays.run("/new")
+
+
+def test_a_server_that_counts_nothing_leaves_the_meter_at_nothing(start: Start) -> None:
+    agent, _ = start([Reply(text="hi", usage=False)])
+    assert do(agent, "word " * 2000)["status"] == "done"
+    assert agent.client.backend.used > 1500
