@@ -56,8 +56,7 @@ def find_script(name: str) -> Path:
     for path in places if named else [given, *(places if given.name == name else [])]:
         if path.is_file():
             return _here() / path
-    shipped = ", ".join(sorted(path.stem for path in paths.shipped("reflect").glob("*.py")))
-    raise UsageError(f"there is no script {name}; shipped are {shipped}")
+    raise UsageError(f"there is no script {name}; shipped are {', '.join(sorted(SHIPPED))}")
 
 
 def _places(name: str) -> list[Path]:

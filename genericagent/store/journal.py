@@ -398,8 +398,9 @@ def find(folder: Path, wanted: str = "", listed: Callable[[], list[SessionInfo]]
         if not sessions:
             raise SessionError(f"there is no session in {folder} yet")
         return sessions[0].path
+    name = {s.path: s.path.name.partition(".jsonl")[0] for s in sessions}  # a copy has the id of its original
     hits = (
-        [s for s in sessions if s.path.name.partition(".jsonl")[0] == wanted]  # a copy has the id of its original
+        [s for s in sessions if name[s.path] == wanted]
         or [s for s in sessions if s.id == wanted]
         or [s for s in sessions if s.id.startswith(wanted)]
     )
@@ -408,6 +409,6 @@ def find(folder: Path, wanted: str = "", listed: Callable[[], list[SessionInfo]]
     named = folder / f"{wanted}.jsonl"
     if not hits and named in folder.glob("*.jsonl"):  # its beginning is too damaged to be listed
         return named
-    which = ", ".join(s.id for s in (hits or sessions)[:5])
+    which = ", ".join(name[s.path] for s in (hits or sessions)[:5])
     kind = SessionError if hits else NoSuchSession
     raise kind(f"{len(hits) or 'no'} sessions match {wanted!r}; there are: {which or 'none'}")

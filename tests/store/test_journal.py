@@ -620,6 +620,8 @@ def test_listing_and_finding(folder: Path, tmp_path: Path, monkeypatch: pytest.M
     assert find(folder, "~/x.jsonl") == tmp_path / "x.jsonl"
     (folder / "copy.jsonl").write_bytes(paths[ids[0]].read_bytes())
     assert find(folder, ids[0]) == paths[ids[0]] and find(folder, "copy") == folder / "copy.jsonl"
+    told = refused(lambda: find(folder, ids[0][:-1]))
+    assert "there are: " in told and set(told.split("there are: ")[1].split(", ")) == {"copy", ids[0]}, "names to type"
 
 
 def test_a_huge_first_message_does_not_hide_the_session(folder: Path) -> None:
