@@ -105,6 +105,10 @@ class Chromium:
             self.worker("chrome.tabs.create({url: 'popup.html'}).then(() => 1)")
         return self.evaluate(expression, "page", "popup.html")
 
+    def started(self) -> None:
+        """Wait until the extension runs."""
+        until(lambda: self._target("service_worker", wire.EXTENSION_ID))
+
     def stop_worker(self) -> None:
         """As the browser does when it has nothing to do."""
         self._debugging(f"close/{until(lambda: self._target('service_worker', wire.EXTENSION_ID))['id']}")
@@ -113,14 +117,20 @@ class Chromium:
 class Bridged:
     """A home, a browser that is paired with it, and a driver."""
 
-    def __init__(self, folder: Path, *flags: str, beside: Path | None = None) -> None:
-        """`beside`: the folder of another extension."""
+    def __init__(self, folder: Path, *flags: str, beside: Path | None = None, connects: bool = True) -> None:
+        """`beside`: the folder of another extension. The first browser of a machine that has just started takes longer
+        than a driver waits, so what `connects` is waited for here."""
         self.home = folder / "home"
         self.home.mkdir(parents=True)
         self.ports = free_ports()
         self.extension = write_extension(self.home, *self.ports)
         self.driver = TMWebDriver(home=self.home)
         self.chromium = Chromium(",".join(map(str, filter(None, (self.extension, beside)))), folder / "profile", *flags)
+        try:
+            until(lambda: not connects or self.driver._ask("browsers"))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self.driver.close()

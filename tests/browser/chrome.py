@@ -58,7 +58,7 @@ class Chrome:
         self._ids, self._waiting = iter(range(1, 1 << 31)), dict[int, "queue.Queue[Any]"]()
         self.tabs: dict[str, Tab] = {}
         threading.Thread(target=self._read, daemon=True).start()
-        self.call("Target.setDiscoverTargets", {"discover": True})
+        self.call("Target.setDiscoverTargets", {"discover": True}, timeout=60)  # the first of a machine starts slowly
 
     def __enter__(self) -> Chrome:
         return self

@@ -107,7 +107,7 @@ def test_the_extension_does_nothing_for_an_impostor(kind: str, site: Site, tmp_p
     impostor = Impostor(port, script)
     chromium = Chromium(extension, tmp_path / "profile")
     try:
-        assert impostor.ended.wait(30)
+        assert impostor.ended.wait(60)
         assert all(set(frame) == {"knock"} for frame in impostor.heard), impostor.heard
         assert chromium.worker("chrome.tabs.query({}).then(tabs => tabs.length)") == 1
         assert site.seen == []
@@ -137,7 +137,7 @@ def test_who_passes_the_proofs_on_to_our_server_gets_nowhere(site: Site, tmp_pat
     impostor = Impostor(port, script)
     chromium = Chromium(extension, tmp_path / "profile")
     try:
-        assert impostor.ended.wait(30)
+        assert impostor.ended.wait(60)
         assert answered == [] and real.browsers() == [] and site.seen == []
         assert all(set(frame) == {"knock"} for frame in impostor.heard)
     finally:
@@ -153,11 +153,11 @@ def test_after_an_impostor_the_real_one_is_found(site: Site, tmp_path: Path) -> 
     impostor = Impostor(port, lambda ws, me: send(ws, commands(site)))
     chromium = Chromium(extension, tmp_path / "profile")
     try:
-        assert impostor.ended.wait(30)
+        assert impostor.ended.wait(60)
         impostor.server.shutdown()
         real = server.join(tmp_path)
         try:
-            until(real.browsers, 30)
+            until(real.browsers)
         finally:
             real.close()
         assert site.seen == []

@@ -57,8 +57,11 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = folder / "home"
     home.mkdir()
     chromium = Chromium(write_extension(home, *free_ports()), folder / "profile")
-    yield home
-    chromium.close()
+    try:
+        chromium.started()
+        yield home
+    finally:
+        chromium.close()
 
 
 @pytest.fixture
