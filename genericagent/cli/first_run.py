@@ -122,13 +122,9 @@ def _choices() -> list[Choice]:
 def _set_up(choice: Choice, config: Config) -> dict[str, str] | None:
     """Ask until a call has worked. Returns the entry for config.toml; None: back to the menu."""
     names = choice.models
-    entry = {
-        "api": choice.api,
-        "base_url": choice.base_url,
-        "model": names[0] if len(names) == 1 else "",
-        "api_key": "",
-    }
-    step = "call" if entry["model"] else "model" if names else "key" if choice.base_url else "address"
+    only = names[0] if len(names) == 1 else ""  # it was named in the menu
+    entry = {"api": choice.api, "base_url": choice.base_url, "model": only, "api_key": ""}
+    step = "call" if only else "model" if names else "key" if choice.base_url else "address"
     bad_key = False
     while True:
         try:

@@ -127,7 +127,8 @@ class Bridged:
         self.driver = TMWebDriver(home=self.home)
         self.chromium = Chromium(",".join(map(str, filter(None, (self.extension, beside)))), folder / "profile", *flags)
         try:
-            until(lambda: not connects or self.driver._ask("browsers"))
+            if connects:
+                until(lambda: self.driver._ask("browsers"))
         except BaseException:
             self.close()
             raise
