@@ -314,6 +314,13 @@ def test_a_call_without_its_result_and_a_result_without_its_call_are_refused(kin
         ([USER, {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": ""}]}, USER], "signature"),
         ([USER, {"role": "assistant", "content": [USE]}, {"role": "user", "content": [{"type": "text", "text": "x"}, RESULT]}], "first"),
         ([{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/bmp", "data": "x"}}]}], "image/png"),
+        ([USER, {"role": "assistant", "content": [{**USE, "name": "a b"}]}, USER], "must match"),
+        ([USER, {"role": "assistant", "content": [{"type": "redacted_thinking"}]}, USER], "needs its data"),
+        ([USER, *[{"role": "assistant", "content": [USE]}, {"role": "user", "content": [RESULT]}] * 2], "comes again"),
+        ([USER, {"role": "assistant", "content": [USE]}, {"role": "user", "content": [{**RESULT, "content": 3}]}], "text or blocks"),
+        ([USER, {"role": "assistant", "content": [USE]}, {"role": "user", "content": [{**RESULT, "content": [USE]}]}], "tool_use is not allowed"),
+        ([{"role": "user", "content": ["a string"]}], "None is not allowed"),
+        ([{"role": "user", "content": None}], "must not be empty"),
     ],
 )  # fmt: skip
 def test_what_anthropic_refuses(messages: list[Any], told: str) -> None:
@@ -328,7 +335,20 @@ def test_settings_that_anthropic_refuses() -> None:
     thinking = {"type": "enabled", "budget_tokens": 2000}
     assert "greater" in wrong("anthropic", [USER], thinking=thinking, max_tokens=2000)
     assert "temperature" in wrong("anthropic", [USER], thinking=thinking, max_tokens=4000, temperature=0.5)
+    assert "at least 1024" in wrong("anthropic", [USER], thinking={**thinking, "budget_tokens": 100})
+    assert "between 0 and 1" in wrong("anthropic", [USER], temperature=1.5)
+    assert "image is not allowed" in wrong("anthropic", [USER], system=[{"type": "image", "source": {}}])
     assert "twice" in wrong("anthropic", [USER], tools=[{"name": "f", "input_schema": {"type": "object"}}] * 2)
+    assert "must match" in wrong("anthropic", [USER], tools=[{"name": "a b", "input_schema": {"type": "object"}}])
+    assert "of type object" in wrong("anthropic", [USER], tools=[{"name": "f", "input_schema": {"type": "array"}}])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_each_api_refuses(kind: str) -> None:
+    assert "a name is required" in wrong(kind, [USER], model="")
+    assert "at least one message" in wrong(kind, [])
+    assert "must be an object" in wrong(kind, ["a string"])
+    assert "must be a boolean" in wrong(kind, [USER], stream="yes")
 
 
 @pytest.mark.parametrize(
@@ -342,19 +362,57 @@ def test_settings_that_anthropic_refuses() -> None:
         ([USER, {"role": "assistant", "tool_calls": [{**CALL, "id": ""}]}, USER], "must not be empty"),
         ([USER, {"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "f", "arguments": '{"a'}}]}, USER], "JSON object"),
         ([{**USER, "request": True}], "unknown field"),
+        ([BOT, USER], "first message must be the user's"),
+        ([{"role": "function", "content": "x"}], "unknown role"),
+        ([{"role": "user", "content": []}], "must not be empty"),
+        ([{"role": "user", "content": [{"type": "text", "text": " "}]}], "must not be empty"),
+        ([USER, {"role": "tool", "tool_call_id": "c1", "content": "x"}], "must follow"),
+        ([USER, {"role": "assistant", "tool_calls": [{"id": "c1"}]}, USER], "list of function calls"),
+        ([USER, {"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]}, USER], "must be 'function'"),
+        ([USER, {"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "", "arguments": "{}"}}]}, USER], "must match"),
+        ([USER, {"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "f", "arguments": None}}]}, USER], "JSON object"),
+        ([USER, {"role": "assistant", "tool_calls": [CALL, CALL]}, USER], "comes again"),
+        ([USER, {"role": "assistant", "tool_calls": [CALL]}], "have no tool message"),
     ],
 )  # fmt: skip
 def test_what_chat_completions_refuses(messages: list[Any], told: str) -> None:
     assert told in wrong("chat", messages)
 
 
-def test_what_responses_refuses() -> None:
-    part = {"role": "assistant", "content": [{"type": "input_text", "text": "x"}]}
-    assert "not allowed" in wrong("responses", [USER, part, USER])
+def test_settings_that_chat_completions_refuses() -> None:
+    assert "exclude each other" in wrong("chat", [USER], max_tokens=9, max_completion_tokens=9)
+    assert "stream_options" in wrong("chat", [USER], stream=False, stream_options={"include_usage": True})
+
+
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [
+        ([USER, {"role": "assistant", "content": [{"type": "input_text", "text": "x"}]}, USER], "not allowed"),
+        ([{"role": "tool", "content": "x"}], "unknown role"),
+        ([{"role": "user", "content": []}], "must not be empty"),
+        ([{"role": "user", "content": [{"type": "input_text", "text": ""}]}], "must not be empty"),
+        ([USER, {"type": "reasoning"}, BOT, USER], "summary"),
+        ([USER, {"content": "x"}], "neither a message nor a known item"),
+        ([USER, {"type": "function_call_output", "call_id": "c1", "output": ""}], "no function call found"),
+        ([*GOOD["responses"][:2], {"type": "function_call_output", "call_id": "c1"}], "must be text or parts"),
+        ([*GOOD["responses"][:2], USER], "no tool output found"),
+        (GOOD["responses"][:2], "no tool output found"),
+    ],
+)  # fmt: skip
+def test_what_responses_refuses(items: list[Any], told: str) -> None:
+    assert told in wrong("responses", items)
+
+
+def test_settings_that_responses_refuses() -> None:
     reasoning = {"type": "reasoning", "summary": []}
     assert "encrypted_content" in wrong("responses", [USER, reasoning, BOT, USER], store=False)
     nested = [{"type": "function", "function": {"name": "f"}}]
     assert "beside type" in wrong("responses", [USER], tools=nested)
+    assert "at least 16" in wrong("responses", [USER], max_output_tokens=9)
+
+
+def test_a_bare_text_is_an_input_of_the_responses_api() -> None:
+    assert violations("responses", {**body("responses"), "input": "hi"}) == []
 
 
 def test_a_refused_request_is_answered_and_remembered(play: Any) -> None:

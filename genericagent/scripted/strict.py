@@ -113,6 +113,7 @@ def _anthropic_messages(messages: list[Json]) -> Iterator[str]:
             content = []
         allowed = {"text", "image", "tool_result"} if role == "user" else set(_ANTHROPIC_BLOCKS) - {"tool_result"}
         yield from _blocks(where, content, allowed)
+        content = [b for b in content if isinstance(b, Mapping)]
         yield from _answers(where, content, open_calls)
         open_calls = [str(b.get("id")) for b in content if b.get("type") == "tool_use"]
         for id_ in open_calls:
