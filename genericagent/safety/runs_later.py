@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..store.atomic import no_link
 from .zones import GIT, PROTECTED
 
 ENTRIES, FOLDERS = 50_000, 2_500  # read and gone through in one look: at most 25 ms, and 10 when most are as they were
@@ -139,9 +140,8 @@ def _see_git(git: Path, seen: Look, roots: Collection[Path], user: Path) -> None
 def text_of(path: Path) -> str:
     """A file's text; "" where there is none or it is no ordinary file that is small enough."""
     try:
-        fd = os.open(os.path.realpath(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
-            info = os.fstat(fd)
+        with open(os.path.realpath(path), "rb", opener=no_link) as file:
+            info = os.fstat(file.fileno())
             ordinary = stat.S_ISREG(info.st_mode) and info.st_size <= LARGEST
             return file.read(LARGEST).decode("utf-8", "surrogateescape") if ordinary else ""
     except OSError:

@@ -192,13 +192,11 @@ class Sandbox:
             if table.get(cwd) != "tmp" and self._shown(cwd, table) not in ("rw", "ro"):
                 raise ToolError(f"the sandbox hides the folder {cwd}; use {zones.workspace} or one in it")
             fds = {path: _opened(path, stack) for path, how in table.items() if how == "rw" and path != Path("/")}
-            others = [fd for fd in [filter_fd()] if fd >= 0]
+            others = [_closed_by(stack, fd) for fd in [filter_fd()] if fd >= 0]
             options = self.options(cwd, table, fds, *others)
-            others.append(readable(b"".join(os.fsencode(option) + b"\0" for option in options)))
-            for fd in others:
-                stack.callback(os.close, fd)
-            line = [_bubblewrap(zones) or "bwrap", "--args", str(others[-1]), "--", *argv]
-            box = Box(line, (*fds.values(), *others), True)
+            args = _closed_by(stack, readable(b"".join(os.fsencode(option) + b"\0" for option in options)))
+            line = [_bubblewrap(zones) or "bwrap", "--args", str(args), "--", *argv]
+            box = Box(line, (*fds.values(), *others, args), True)
             guarded = {p for p, real in seen.names.items() if p == real and self._shown(p, table) != "rw"}
             exposed = any(self._open(real, table) for real in seen.names.values())
             try:
@@ -298,12 +296,16 @@ def _pin(table: dict[Path, str], path: Path) -> None:
         table |= dict.fromkeys(above, "rw")
 
 
+def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:
+    stack.callback(os.close, fd)
+    return fd
+
+
 def _opened(path: Path, stack: contextlib.ExitStack) -> int:
     """The very folder: were it named to bwrap, another call's script could put a link there that leads outside. (A link put
     where it is mounted mounts what is ours elsewhere, and what is ro there is not: only for what that script has made.)"""
     try:
-        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
-        stack.callback(os.close, fd)
+        fd = _closed_by(stack, os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW))
         if os.readlink(f"/proc/self/fd/{fd}") == str(path):  # noqa: PTH115
             return fd
     except OSError:

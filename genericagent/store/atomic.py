@@ -139,11 +139,16 @@ def open_own(path: Path, append: bool = False) -> BinaryIO:
     return os.fdopen(os.open(path, flags, 0o600), "ab" if append else "wb")
 
 
+def no_link(path: str | os.PathLike[str], flags: int) -> int:
+    """An `opener` for `open` that follows no link at the end of the path and waits for no pipe. (`os.fdopen` would leave
+    the descriptor of a folder open.) Raises OSError."""
+    return os.open(path, flags | _NO_LINK)
+
+
 def read_own(path: Path, alone: bool = True) -> bytes:
     """The bytes of an ordinary file, `alone`: that has no other name. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | _NO_LINK | _BINARY)
-    with os.fdopen(fd, "rb") as file:
-        info = os.fstat(fd)
+    with open(path, "rb", opener=no_link) as file:
+        info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode) or (alone and info.st_nlink > 1):
             raise OSError(errno.EMLINK, "it is a link or no ordinary file, and is not read")
         return file.read()
@@ -152,9 +157,8 @@ def read_own(path: Path, alone: bool = True) -> bytes:
 def read_there(path: Path, most: int) -> bytes:
     """The bytes of an ordinary file of at most `most` bytes at a real path: a link that somebody has put anywhere into it
     meanwhile is not followed. Raises OSError."""
-    fd = _open_step_by_step(path)
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+    with open(path, "rb", opener=_step_by_step) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no ordinary file, and is not read")
         data = file.read(most + 1)
     if len(data) > most:
@@ -162,18 +166,18 @@ def read_there(path: Path, most: int) -> bytes:
     return data
 
 
-def _open_step_by_step(path: Path) -> int:
-    """A descriptor of the file. Each folder is opened in the one before: looked up as a whole, a path may lead elsewhere
+def _step_by_step(file: str, flags: int) -> int:
+    """An `opener` too. Each folder is opened in the one before: looked up as a whole, a path may lead elsewhere
     at each look. Where folders cannot be opened (Windows) making links needs rights that scripts don't have."""
-    flags = os.O_RDONLY | _NO_LINK | _BINARY
+    path = Path(file)
     if os.open not in os.supports_dir_fd:
-        return os.open(path, flags)
+        return no_link(path, flags)
     folder = os.open(path.anchor, _FOLDER)
     try:
         for name in path.parts[1:-1]:
             above, folder = folder, os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
             os.close(above)
-        return os.open(path.name, flags, dir_fd=folder)
+        return os.open(path.name, flags | _NO_LINK, dir_fd=folder)
     finally:
         os.close(folder)
 

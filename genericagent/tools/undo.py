@@ -57,16 +57,15 @@ def _digest(data: bytes | None) -> str | None:
     return hashlib.blake2b(data, digest_size=20).hexdigest() if len(data) <= LARGEST else None
 
 
-def _content(path: Path) -> bytes | None:
+def content(path: Path) -> bytes | None:
     """At most one byte more than LARGEST; None: there is no file. Raises OSError, also for a link and a device."""
     try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with open(path, "rb", opener=atomic.no_link) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(f"{path} is no ordinary file")
+            return file.read(LARGEST + 1)
     except FileNotFoundError:
         return None
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(f"{path} is no ordinary file")
-        return file.read(LARGEST + 1)
 
 
 def change(path: Path, new: bytes | None, secret: Secret, made: int = 0) -> dict[str, Any]:
@@ -75,7 +74,7 @@ def change(path: Path, new: bytes | None, secret: Secret, made: int = 0) -> dict
     recorded as that."""
     before = None
     with contextlib.suppress(OSError, ToolError):  # a full disk must not stop the work
-        old = _content(path)
+        old = content(path)
         if not (old and secret(path, old)):
             digest = _digest(old)
             _keep(digest, old)
@@ -114,7 +113,7 @@ def look(change: Change, secret: Secret) -> Why:
     """Whether the file can be brought back to what it held before."""
     path = Path(change.path)
     try:
-        now = _digest(_content(path))
+        now = _digest(content(path))
     except OSError:
         return "other"
     if change.before is not None and now == change.before:

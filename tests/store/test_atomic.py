@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import re
 import shutil
@@ -19,8 +20,10 @@ import pytest
 
 from genericagent.errors import ToolError
 from genericagent.safety.confine import Confinement
+from genericagent.safety.runs_later import text_of
 from genericagent.safety.zones import Zones
 from genericagent.store import atomic
+from genericagent.tools import undo
 
 Worker = Callable[..., "subprocess.Popen[str]"]
 OLD, NEW = b"old\r\n" * 2000, b"new\n\0\xff" * 5000
@@ -308,9 +311,24 @@ def test_a_confined_write_keeps_mode_owner_and_group(tmp_path: Path, ga_home: Pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by descriptors")
+@pytest.mark.parametrize("read", [atomic.read_own, lambda p: atomic.read_there(p, 99), text_of, undo.content])
+def test_a_folder_or_a_pipe_in_the_place_of_a_file_leaves_a_descriptor_open(tmp_path: Path, read: Any) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("folder")
+    gc.collect()  # what the tests before have left
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for name in ("folder", "pipe", "link") * 5:
+        with contextlib.suppress(OSError):
+            assert read(tmp_path / name) == ""
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="by descriptors")
 def test_a_confined_write_leaves_no_descriptor_open(tmp_path: Path, ga_home: Path) -> None:
     within = Confinement(Zones(tmp_path, ga_home, ga_home.parent / "user"))
     (tmp_path / "link").symlink_to("f")
+    gc.collect()  # what the tests before have left
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for n in range(50):
         atomic.write_bytes(tmp_path / "f", NEW, within=within)
@@ -320,7 +338,7 @@ def test_a_confined_write_leaves_no_descriptor_open(tmp_path: Path, ga_home: Pat
         for wrong in (ga_home / "x", tmp_path / "a0", tmp_path / "f/x", tmp_path / "nothing/x"):
             with pytest.raises(ToolError):
                 atomic.write_bytes(wrong, NEW, within=within)
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
 
 
 @posix
